@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * All helpers as one object; one file a concept.
+ */
+#include "../bindings_helper.h"
+
+#include "netdevice.c"
+#include "percpu.c"
+#include "rdma.c"
+#include "rhashtable.c"
+#include "route.c"
+#include "skbuff.c"
+#include "workqueue.c"

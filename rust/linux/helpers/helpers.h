@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Static inlines and macros of the kernel headers as functions that Rust can
+ * call. One call each, no logic.
+ */
+#ifndef RXE_CC_HELPERS_H
+#define RXE_CC_HELPERS_H
+
+/* netdevice, net namespace */
+void rxe_cc_dev_hold(struct net_device *dev);
+void rxe_cc_dev_put(struct net_device *dev);
+struct net *rxe_cc_dev_net(const struct net_device *dev);
+int rxe_cc_dev_ifindex(const struct net_device *dev);
+bool rxe_cc_dev_is_registered(const struct net_device *dev);
+bool rxe_cc_is_vlan_dev(const struct net_device *dev);
+void *rxe_cc_net_generic(const struct net *net, unsigned int id);
+
+/* skbuff */
+unsigned char *rxe_cc_skb_data(const struct sk_buff *skb);
+unsigned int rxe_cc_skb_headlen(const struct sk_buff *skb);
+struct net_device *rxe_cc_skb_dst_dev(const struct sk_buff *skb);
+struct sk_buff *rxe_cc_alloc_skb(unsigned int size, gfp_t flags);
+void rxe_cc_skb_reserve(struct sk_buff *skb, int len);
+void rxe_cc_skb_reset_network_header(struct sk_buff *skb);
+void rxe_cc_skb_set_transport_header(struct sk_buff *skb, int offset);
+void rxe_cc_skb_dst_set(struct sk_buff *skb, struct dst_entry *dst);
+unsigned int rxe_cc_ll_reserved_space(const struct net_device *dev);
+
+/* routes */
+void rxe_cc_dst_release(struct dst_entry *dst);
+struct net_device *rxe_cc_dst_dev(const struct dst_entry *dst);
+void rxe_cc_local_bh_disable(void);
+void rxe_cc_local_bh_enable(void);
+
+/* per-CPU counters */
+void rxe_cc_this_cpu_add_u64(u64 __percpu *base, unsigned int index, u64 n);
+u64 rxe_cc_percpu_sum_u64(const u64 __percpu *base, unsigned int index);
+void __percpu *rxe_cc_alloc_percpu(size_t size, size_t align);
+
+/* RDMA */
+const char *rxe_cc_ib_device_name(const struct ib_device *dev);
+struct ib_qp *rxe_cc_restrack_to_qp(struct rdma_restrack_entry *res);
+
+/* rhashtable: parameters are those that the table was made with */
+void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key);
+void *rxe_cc_rhashtable_lookup_get_insert(struct rhashtable *ht,
+					  const void *key,
+					  struct rhash_head *obj);
+int rxe_cc_rhashtable_remove(struct rhashtable *ht, struct rhash_head *obj);
+int rxe_cc_rhashtable_init(struct rhashtable *ht,
+			   const struct rhashtable_params *params);
+
+/* work queues */
+struct workqueue_struct *rxe_cc_alloc_workqueue(const char *name);
+void rxe_cc_init_delayed_work(struct delayed_work *work, work_func_t func);
+bool rxe_cc_queue_delayed_work(struct workqueue_struct *wq,
+			       struct delayed_work *work, unsigned long ms);
+bool rxe_cc_mod_delayed_work(struct workqueue_struct *wq,
+			     struct delayed_work *work, unsigned long ms);
+
+
+#endif

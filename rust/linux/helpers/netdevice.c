@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+
+void rxe_cc_dev_hold(struct net_device *dev)
+{
+	dev_hold(dev);
+}
+
+void rxe_cc_dev_put(struct net_device *dev)
+{
+	dev_put(dev);
+}
+
+struct net *rxe_cc_dev_net(const struct net_device *dev)
+{
+	return dev_net(dev);
+}
+
+bool rxe_cc_is_vlan_dev(const struct net_device *dev)
+{
+	return is_vlan_dev(dev);
+}
+
+void *rxe_cc_net_generic(const struct net *net, unsigned int id)
+{
+	return net_generic(net, id);
+}
+
+int rxe_cc_dev_ifindex(const struct net_device *dev)
+{
+	return READ_ONCE(dev->ifindex);
+}
+
+bool rxe_cc_dev_is_registered(const struct net_device *dev)
+{
+	return dev->reg_state == NETREG_REGISTERED;
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the kernel crate lacks, one C concept a file: safe types over netfilter,
+//! socket buffers, net devices and namespaces, RDMA, sysfs.
+//!
+//! All `unsafe` of the module lives here; nothing above this room names
+//! `bindings`. Each file is shaped so that it could be proposed upstream.
+
+mod bindings;
+pub(crate) mod netdevice;
+pub(crate) mod percpu;
+pub(crate) mod rdma;

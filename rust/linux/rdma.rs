@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices as an `ib_client` sees them, and the contexts of their QPs.
+//!
+//! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
+//! [`include/rdma/restrack.h`](srctree/include/rdma/restrack.h).
+
+use super::{
+    bindings,
+    netdevice::NetDevice,
+};
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+use kernel::{
+    error::{from_err_ptr, from_result, to_result},
+    prelude::*,
+    types::Opaque,
+};
+
+/// An RDMA device that somebody else keeps registered: the core during a client's
+/// callbacks, and from the end of `add` to the end of `remove`.
+#[repr(transparent)]
+pub(crate) struct IbDeviceRef(Opaque<bindings::ib_device>);
+
+impl IbDeviceRef {
+    /// # Safety
+    ///
+    /// `ptr` must point to a device that stays registered for `'a`.
+    pub(super) unsafe fn from_raw<'a>(ptr: *mut bindings::ib_device) -> &'a Self {
+        // SAFETY: `Self` is a transparent `Opaque<ib_device>`, alive by the caller's promise.
+        unsafe { &*ptr.cast() }
+    }
+
+    /// The C pointer.
+    pub(super) fn as_ptr(&self) -> *mut bindings::ib_device {
+        self.0.get()
+    }
+
+    /// Whether this is a soft-RoCE device.
+    pub(crate) fn is_rxe(&self) -> bool {
+        // SAFETY: The device is alive; its ops never change.
+        unsafe { (*self.as_ptr()).ops.driver_id == bindings::rdma_driver_id_RDMA_DRIVER_RXE }
+    }
+
+    /// The device's name at this moment (it may be renamed).
+    pub(crate) fn name(&self) -> &CStr {
+        // SAFETY: The device is alive and its name a terminated string; a rename swaps the pointer
+        // and frees the old name after a grace period, so callers only print it.
+        unsafe { CStr::from_char_ptr(bindings::rxe_cc_ib_device_name(self.as_ptr())) }
+    }
+
+    /// The net device of port 1, when it has one.
+    pub(crate) fn netdev(&self) -> Option<NetDevice> {
+        // SAFETY: The device is alive; what comes back holds a reference that is ours.
+        unsafe {
+            NonNull::new(bindings::ib_device_get_netdev(self.as_ptr(), 1))
+                .map(|dev| NetDevice::from_held(dev))
+        }
+    }
+
+    /// Looks up the context of a QP, as `rdma resource show qp` does: through
+    /// restrack, so a QP under destroy is no longer found.
+    ///
+    /// Sleeps. `ENOENT`: no such QP (any more).
+    pub(crate) fn query_qp(&self, qpn: u32) -> Result<QpContext> {
+        // SAFETY: The device is alive and its restrack database with it.
+        let entry = from_err_ptr(unsafe {
+            bindings::rdma_restrack_get_byid(
+                self.as_ptr(),
+                bindings::rdma_restrack_type_RDMA_RESTRACK_QP,
+                qpn,
+            )
+        })?;
+        let mut attr = bindings::ib_qp_attr::default();
+        let mut init = bindings::ib_qp_init_attr::default();
+        // SAFETY: An entry of that type is the `res` of an `ib_qp`, which lives while the reference
+        // taken by the lookup is held: destroy waits for it. Both results are plain data.
+        let (status, kind) = unsafe {
+            let qp = bindings::rxe_cc_restrack_to_qp(entry);
+            let status = bindings::ib_query_qp(
+                qp,
+                &mut attr,
+                bindings::ib_qp_attr_mask_IB_QP_STATE as i32,
+                &mut init,
+            );
+            let kind = (*qp).qp_type;
+            bindings::rdma_restrack_put(entry);
+            (status, kind)
+        };
+        to_result(status)?;
+        let service = match kind {
+            bindings::ib_qp_type_IB_QPT_RC => QpType::Rc,
+            bindings::ib_qp_type_IB_QPT_UC => QpType::Uc,
+            bindings::ib_qp_type_IB_QPT_UD => QpType::Ud,
+            _ => QpType::Other,
+        };
+        // SAFETY: `rdma_ah_attr` of a RoCE device keeps its GRH in place; plain data.
+        let grh = &attr.ah_attr.grh;
+        Ok(QpContext {
+            service,
+            state: QpState::from_raw(attr.qp_state),
+            dest_qpn: attr.dest_qp_num,
+            // SAFETY: Any bytes are a GID.
+            peer_gid: unsafe { grh.dgid.raw },
+            traffic_class: grh.traffic_class,
+            service_level: attr.ah_attr.sl,
+            ack_timeout: attr.timeout,
+        })
+    }
+}
+
+/// The services of a QP that carry congestion controlled traffic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QpType {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// Any other (GSI, raw, ...).
+    Other,
+}
+
+/// The states of a QP (IBTA vol. 1, 10.3.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QpState {
+    /// Reset.
+    Reset,
+    /// Initialised.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// Send queue drained.
+    Sqd,
+    /// Send queue error.
+    Sqe,
+    /// Error.
+    Err,
+}
+
+impl QpState {
+    fn from_raw(state: bindings::ib_qp_state) -> Self {
+        match state {
+            bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
+            bindings::ib_qp_state_IB_QPS_INIT => Self::Init,
+            bindings::ib_qp_state_IB_QPS_RTR => Self::Rtr,
+            bindings::ib_qp_state_IB_QPS_RTS => Self::Rts,
+            bindings::ib_qp_state_IB_QPS_SQD => Self::Sqd,
+            bindings::ib_qp_state_IB_QPS_SQE => Self::Sqe,
+            _ => Self::Err,
+        }
+    }
+
+    /// Whether a QP in this state takes part in congestion control.
+    pub(crate) fn is_live(self) -> bool {
+        matches!(self, Self::Rtr | Self::Rts | Self::Sqd | Self::Sqe)
+    }
+}
+
+/// What a QP's context says of its peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct QpContext {
+    /// Service.
+    pub(crate) service: QpType,
+    /// State.
+    pub(crate) state: QpState,
+    /// The peer's QPN (RC, UC).
+    pub(crate) dest_qpn: u32,
+    /// The peer's GID (RC, UC).
+    pub(crate) peer_gid: [u8; 16],
+    /// Traffic class of what the QP sends (RC, UC).
+    pub(crate) traffic_class: u8,
+    /// Service level of what the QP sends (RC, UC).
+    pub(crate) service_level: u8,
+    /// Local ACK timeout, 4.096 us * 2^n.
+    pub(crate) ack_timeout: u8,
+}
