@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Rates: a fixed-point number of bits per second, and its arithmetic.
+//!
+//! Everything the state machine keeps is a *model* rate (the real one times the
+//! dilation) with [`FRACTION_BITS`] bits of fraction. 63 bits hold 5.7e17 bit/s:
+//! every knob (2^32 - 1 Mb/s is 4.3e15), and a 5 Tb/s line at the largest
+//! dilation; a line beyond that counts as [`Rate::LIMIT`]. The highest bit stays
+//! free, so the sum of two rates never overflows.
+//!
+//! The kernel has no 128-bit division; [`div`] is one in 64-bit steps.
+
+use core::num::NonZeroU64;
+
+/// Bits of fraction of a [`Rate`].
+pub const FRACTION_BITS: u32 = 4;
+
+const UNITS_PER_MBPS: u64 = 1_000_000 << FRACTION_BITS;
+
+/// A model rate in 1/16 bit/s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// The highest rate there is.
+    pub const LIMIT: Rate = Rate(u64::MAX >> 1);
+
+    /// From 1/16 bit/s; what is above [`Rate::LIMIT`] is that.
+    pub(super) const fn from_units(units: u64) -> Self {
+        if units > Self::LIMIT.0 {
+            Self::LIMIT
+        } else {
+            Rate(units)
+        }
+    }
+
+    /// From Mb/s; what is above [`Rate::LIMIT`] is that.
+    pub const fn from_mbps(mbps: u64) -> Self {
+        Self::from_units(mbps.saturating_mul(UNITS_PER_MBPS))
+    }
+
+    /// 1/16 bit/s.
+    pub(super) const fn units(self) -> u64 {
+        self.0
+    }
+
+    /// Model bit/s, rounded down.
+    pub const fn bps(self) -> u64 {
+        self.0 >> FRACTION_BITS
+    }
+
+    /// Real bit/s under this dilation, rounded down.
+    pub fn real_bps(self, dilation: NonZeroU64) -> u64 {
+        self.bps() / dilation
+    }
+
+    /// The sum, at most [`Rate::LIMIT`].
+    pub(super) const fn plus(self, step: Rate) -> Self {
+        Self::from_units(self.0.saturating_add(step.0))
+    }
+
+    /// The product, at most [`Rate::LIMIT`].
+    pub(super) const fn times(self, factor: u64) -> Self {
+        Self::from_units(self.0.saturating_mul(factor))
+    }
+
+    /// The middle between two rates, rounded down.
+    pub(super) const fn middle(self, other: Rate) -> Self {
+        // Both are below 2^63.
+        Rate(self.0.wrapping_add(other.0) >> 1)
+    }
+
+    /// The rate under which a rate has to be for its limiter to stay on, when
+    /// this is the maximum: (maximum - rate) * 1024 > maximum.
+    pub(super) const fn release_threshold(self) -> Self {
+        Rate(self.0 - (self.0 >> 10))
+    }
+
+    /// The same real rate under another dilation, rounded down, but never 0.
+    pub(super) fn dilated(self, from: NonZeroU64, to: NonZeroU64) -> Self {
+        if from == to {
+            return self;
+        }
+        let units = div(widening_mul(self.0, to.get()), from);
+        Self::from_units(units.max(1))
+    }
+}
+
+/// The product of two 64-bit numbers; it always fits.
+pub(super) const fn widening_mul(a: u64, b: u64) -> u128 {
+    (a as u128).wrapping_mul(b as u128)
+}
+
+/// `dividend / divisor` rounded down, `u64::MAX` if it is more than that.
+///
+/// Restoring division, one bit of the quotient a round, 64 rounds; a dividend
+/// of 64 bits takes the machine's own division.
+pub(super) fn div(dividend: u128, divisor: NonZeroU64) -> u64 {
+    let low = dividend as u64;
+    let mut rest = (dividend >> 64) as u64;
+    if rest == 0 {
+        return low / divisor;
+    }
+    let divisor = divisor.get();
+    if rest >= divisor {
+        return u64::MAX;
+    }
+    let mut quotient = 0;
+    let mut bit = 64;
+    while bit > 0 {
+        bit -= 1;
+        // rest < divisor, so twice the rest plus a bit has 65 bits at most and
+        // the difference, where there is one, fits again.
+        let carry = rest >> 63 == 1;
+        rest = (rest << 1) | ((low >> bit) & 1);
+        quotient <<= 1;
+        if carry || rest >= divisor {
+            rest = rest.wrapping_sub(divisor);
+            quotient |= 1;
+        }
+    }
+    quotient
+}
