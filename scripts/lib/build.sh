@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Building the module in the lab. In: the checkout as it stands, committed or
+# not. Out: rxe_cc.ko in a copy below the cache, one copy for each checkout, so
+# that nothing is written into the checkout, builds are incremental, and two
+# checkouts never meet. How a module is built is the Makefile's matter.
+
+# build_dir: this checkout's place. The path is its name, hashed.
+build_dir() {
+	echo "$CACHE/build/$(basename "$SRC")-$(sha256sum <<<"$SRC" | cut -c1-12)"
+}
+
+# source_files: what belongs to the checkout, NUL-separated: tracked or new, not
+# what .gitignore names. Without git everything but usual build output.
+source_files() {
+	cd "$SRC" || return
+	if git -c safe.directory='*' rev-parse --git-dir >/dev/null 2>&1; then
+		git -c safe.directory='*' ls-files -z --cached --others --exclude-standard --deduplicate
+	else
+		find . -name target -prune -o -name '.*.cmd' -o -name '*.o' -o -name '*.ko' -o -name '*.mod*' -o -type f -printf '%P\0'
+	fi | while IFS= read -r -d '' file; do
+		[[ -f $file || -L $file ]] && printf '%s\0' "$file"
+	done | sort -z
+}
+
+# copy_sources DIR: bring DIR to the state of the checkout. Times are kept, so
+# make sees what changed; what left the checkout leaves the copy.
+copy_sources() {
+	local copy=$1/src list=$1/files
+	mkdir -p "$copy"
+	source_files >"$list.new"
+	if [[ -e $list ]]; then
+		comm -z -23 "$list" "$list.new" | (cd "$copy" && xargs -0 -r rm -f --)
+	fi
+	tar -C "$SRC" --null --verbatim-files-from -T "$list.new" -cf - | tar -C "$copy" --no-same-owner -xf -
+	mv "$list.new" "$list"
+}
+
+# build_module RESULT: rxe_cc.ko at RESULT; complaints of the compiler on stderr.
+build_module() {
+	local dir result=$1 log started=$SECONDS status=0 build_lock
+	[[ -f $SRC/Kbuild ]] || die "no Kbuild in $SRC: nothing to build"
+	dir=$(build_dir)
+	mkdir -p "$dir"
+	log=$dir/build.log
+	exec {build_lock}>"$dir/lock"
+	flock -n "$build_lock" || { say "waiting for another build of this checkout"; flock "$build_lock"; }
+	copy_sources "$dir"
+	# Compiler output of another kernel or compiler is of no use.
+	if [[ ! -e $dir/kernel || $(<"$dir/kernel") != "$(headers_key)" ]]; then
+		find "$dir/src" \( -name '*.o' -o -name '*.ko' -o -name '*.cmd' -o -name '*.rmeta' -o -name '*.mod' -o -name '*.mod.c' \) -delete
+		headers_key >"$dir/kernel"
+	fi
+	wait_child in_rootfs -b "$dir/src" /src -C /src -- \
+		make --no-print-directory -j"$(nproc)" KDIR="$(lab_kdir)" modules >"$log" 2>&1 || status=$?
+	if ((status)); then
+		cat "$log" >&2
+		die "the module does not build (above; $log)"
+	fi
+	grep -A12 -E '(^|: )(warning|Warning|WARNING)\b' "$log" >&2 || true
+	cp "$dir/src/rxe_cc.ko" "$result.tmp"
+	mv "$result.tmp" "$result"
+	exec {build_lock}>&-
+	say "built rxe_cc.ko ($((SECONDS - started))s)"
+}
+
+lab_build() {
+	(($# == 0)) || die "lab build takes no $1"
+	use_lab build
+	mkdir -p "$(build_dir)"
+	build_module "$(build_dir)/rxe_cc.ko"
+	echo "$(build_dir)/rxe_cc.ko"
+}
