@@ -11,16 +11,23 @@
 //! for, as a power of G. A read changes nothing, so it cannot matter how often
 //! somebody looks.
 
-use super::rate::widening_mul;
+use core::fmt;
+
+use super::rate::{widening_mul, Rate};
 use super::snapshot::RpParams;
 
-/// A value of alpha, 0..=1024 in 1/1024 with 40 bits of fraction: alpha in
-/// 10-bit integers would stick at 820 of 1024 instead of converging.
+/// A value of alpha, 0..=1024 in 1/1024 with [`Alpha::FRACTION_BITS`] bits of
+/// fraction: in plain 10-bit integers it would stick at 820 instead of
+/// converging. Shown as a decimal number with three places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Alpha(u64);
+pub struct Alpha(u64);
 
 impl Alpha {
-    pub(super) const FRACTION_BITS: u32 = 40;
+    /// Bits of fraction of [`Alpha::units`].
+    pub const FRACTION_BITS: u32 = 40;
+
+    /// No congestion.
+    pub(super) const ZERO: Alpha = Alpha(0);
 
     /// From 1/1024; more than 1024 is 1024.
     pub(super) const fn from_1024ths(value: u32) -> Self {
@@ -28,9 +35,33 @@ impl Alpha {
         Alpha((value as u64) << Self::FRACTION_BITS)
     }
 
-    /// In 1/1024 with [`Self::FRACTION_BITS`] bits of fraction.
-    pub(super) const fn units(self) -> u64 {
+    /// In 1/1024, with the fraction.
+    pub const fn units(self) -> u64 {
         self.0
+    }
+
+    /// In 1/1024, rounded down.
+    pub const fn whole(self) -> u32 {
+        (self.0 >> Self::FRACTION_BITS) as u32
+    }
+
+    /// The fraction behind [`Alpha::whole`] in thousandths, rounded down.
+    pub const fn thousandths(self) -> u32 {
+        let fraction = self.0 & ((1 << Self::FRACTION_BITS) - 1);
+        // 40 bits and 10 bits.
+        ((fraction * 1000) >> Self::FRACTION_BITS) as u32
+    }
+
+    /// rate * alpha >> gd, alpha in 1/1024.
+    pub(super) const fn share_of(self, rate: Rate, gd: u32) -> Rate {
+        let shift = Self::FRACTION_BITS + gd;
+        let units = widening_mul(rate.units(), self.0) >> shift;
+        // Only a tiny gd makes this more than the rate, and that is all there is.
+        if units > rate.units() as u128 {
+            rate
+        } else {
+            Rate::from_units(units as u64)
+        }
     }
 
     fn weighed(self, g: Weight) -> Self {
@@ -44,6 +75,12 @@ impl Alpha {
         let one_minus_g =
             (Weight::ONE.0 - g.0) >> (Weight::FRACTION_BITS - 10 - Self::FRACTION_BITS);
         Alpha(self.weighed(g).0 + one_minus_g)
+    }
+}
+
+impl fmt::Display for Alpha {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}", self.whole(), self.thousandths())
     }
 }
 

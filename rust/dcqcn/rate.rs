@@ -59,6 +59,19 @@ impl Rate {
         Self::from_units(self.0.saturating_add(step.0))
     }
 
+    /// The difference, at least 0.
+    pub(super) const fn minus(self, step: Rate) -> Self {
+        Rate(self.0.saturating_sub(step.0))
+    }
+
+    /// So many percent of it, 0..=100, rounded down.
+    pub(super) const fn percent(self, percent: u64) -> Self {
+        // The rate in hundreds and the rest: neither product overflows.
+        let whole = (self.0 / 100).saturating_mul(percent);
+        let rest = (self.0 % 100).saturating_mul(percent) / 100;
+        Self::from_units(whole.saturating_add(rest))
+    }
+
     /// The product, at most [`Rate::LIMIT`].
     pub(super) const fn times(self, factor: u64) -> Self {
         Self::from_units(self.0.saturating_mul(factor))
@@ -82,7 +95,7 @@ impl Rate {
             return self;
         }
         let units = div(widening_mul(self.0, to.get()), from);
-        Self::from_units(units.max(1))
+        Self::from_units(saturated(units).max(1))
     }
 }
 
@@ -91,33 +104,37 @@ pub(super) const fn widening_mul(a: u64, b: u64) -> u128 {
     (a as u128).wrapping_mul(b as u128)
 }
 
-/// `dividend / divisor` rounded down, `u64::MAX` if it is more than that.
+/// `dividend / divisor` rounded down.
 ///
-/// Restoring division, one bit of the quotient a round, 64 rounds; a dividend
-/// of 64 bits takes the machine's own division.
-pub(super) fn div(dividend: u128, divisor: NonZeroU64) -> u64 {
+/// The upper half is divided by the machine; restoring division then makes the
+/// lower half of the quotient, a bit a round.
+pub(super) fn div(dividend: u128, divisor: NonZeroU64) -> u128 {
+    let high = (dividend >> 64) as u64;
     let low = dividend as u64;
-    let mut rest = (dividend >> 64) as u64;
-    if rest == 0 {
-        return low / divisor;
+    if high == 0 {
+        return u128::from(low / divisor);
     }
+    let upper = high / divisor;
+    let mut rest = high % divisor;
     let divisor = divisor.get();
-    if rest >= divisor {
-        return u64::MAX;
-    }
-    let mut quotient = 0;
+    let mut lower: u64 = 0;
     let mut bit = 64;
     while bit > 0 {
         bit -= 1;
-        // rest < divisor, so twice the rest plus a bit has 65 bits at most and
-        // the difference, where there is one, fits again.
+        // rest < divisor, so twice the rest and a bit has 65 bits at most, and
+        // the difference, where there is one, is below the divisor again.
         let carry = rest >> 63 == 1;
         rest = (rest << 1) | ((low >> bit) & 1);
-        quotient <<= 1;
+        lower <<= 1;
         if carry || rest >= divisor {
             rest = rest.wrapping_sub(divisor);
-            quotient |= 1;
+            lower |= 1;
         }
     }
-    quotient
+    (u128::from(upper) << 64) | u128::from(lower)
+}
+
+/// What of a 128-bit number fits into 64 bits: all, or as much as there is.
+pub(super) fn saturated(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
 }
