@@ -58,7 +58,8 @@ build_module() {
 		cat "$log" >&2
 		die "the module does not build (above; $log)"
 	fi
-	grep -A12 -E '(^|: )(warning|Warning|WARNING)\b' "$log" >&2 || true
+	# Warnings, up to the blank line or the build step that ends each.
+	awk '/^(warning|WARNING)|: warning:/ { on = 1 } /^$|^  [A-Z]+ (\[M\])?/ { on = 0 } on' "$log" >&2
 	cp "$dir/src/rxe_cc.ko" "$result.tmp"
 	mv "$result.tmp" "$result"
 	exec {build_lock}>&-

@@ -219,8 +219,12 @@ step_headers() {
 	stamped headers "$(headers_key)" && return 0
 	unstamp headers
 	make_headers() {
-		in_rootfs -r "$SRC/scripts" /lab -- nice /lab/rust-headers --kernel "$(lab_krel)"
+		wait_child in_rootfs -r "$SRC/scripts" /lab -- nice /lab/rust-headers --kernel "$(lab_krel)"
+		wait_child in_rootfs -- "$(lab_kdir)/scripts/extract-vmlinux" "/boot/vmlinuz-$(lab_krel)" >"$vmlinux"
 	}
+	# Booted uncompressed: unpacking it costs a second of emulated CPU.
+	local vmlinux
+	vmlinux=$ROOTFS/boot/vmlinux-$(lab_krel)
 	logged headers "headers: Rust metadata for $(lab_krel) (some minutes of all CPUs)" make_headers
 	stamp headers "$(headers_key)"
 }

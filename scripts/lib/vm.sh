@@ -66,7 +66,11 @@ new_run() {
 	run=$(mktemp -d "$CACHE/runs/$(date +%m%d-%H%M%S)-XXXX")
 	exec {run_lock}>"$run/lock"
 	flock -n "$run_lock"
-	mkdir "$run/guest"
+	mkdir "$run/guest" "$run/guest/dev"
+	ln -s /proc/self/fd "$run/guest/dev/fd"
+	ln -s fd/0 "$run/guest/dev/stdin"
+	ln -s fd/1 "$run/guest/dev/stdout"
+	ln -s fd/2 "$run/guest/dev/stderr"
 	cp "$SRC/scripts/lib/guest-init" "$run/guest/init"
 }
 
@@ -100,7 +104,7 @@ accelerator() {
 # itself, 124 on timeout, else trouble with starting it.
 boot() {
 	exec_ns bash "$SRC/scripts/lib/vm-host" "$ROOTFS" "$SRC" "${vm_share:--}" "$run" \
-		"$accel" "$vm_smp" "$vm_mem" "$vm_timeout" "/boot/vmlinuz-$(lab_krel)" "${1-}"
+		"$accel" "$vm_smp" "$vm_mem" "$vm_timeout" "/boot/vmlinux-$(lab_krel)" "${1-}"
 }
 
 # start_guest [tty]: boot and judge how it ended; the guest's status.
