@@ -88,6 +88,13 @@ impl Events {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Credit(pub(super) u128);
 
+impl Credit {
+    /// In 1/16 bit/s * ns.
+    pub const fn units(self) -> u128 {
+        self.0
+    }
+}
+
 /// A flow as it is at the moment to which its state was advanced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {

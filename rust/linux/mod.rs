@@ -7,6 +7,15 @@
 //! `bindings`. Each file is shaped so that it could be proposed upstream.
 
 mod bindings;
+pub(crate) mod crc32;
+pub(crate) mod hrtimer;
+pub(crate) mod ip_output;
+pub(crate) mod kobject;
 pub(crate) mod netdevice;
+pub(crate) mod netfilter;
 pub(crate) mod percpu;
+pub(crate) mod port_attrs;
 pub(crate) mod rdma;
+pub(crate) mod rhashtable;
+pub(crate) mod skbuff;
+pub(crate) mod workqueue;

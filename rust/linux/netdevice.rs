@@ -11,6 +11,7 @@ use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{
     error::to_result,
     prelude::*,
+    sync::rcu,
     types::{NotThreadSafe, Opaque},
 };
 
@@ -89,13 +90,16 @@ impl NetDeviceRef {
         NetDevice(NonNull::from(self).cast())
     }
 
-    /// The namespace of the device; it can change only under the RTNL.
-    pub(crate) fn net<'a>(&'a self) -> Net<'a> {
-        // SAFETY: The device is alive, and with it the namespace that it lives in.
-        Net(
-            unsafe { NonNull::new_unchecked(bindings::rxe_cc_dev_net(self.as_ptr())) },
-            PhantomData,
-        )
+    /// The namespace of the device at this moment.
+    pub(crate) fn net_rcu<'a>(&self, _guard: &'a rcu::Guard) -> Net<'a> {
+        // SAFETY: The device is alive. When it leaves a namespace, that lives for a grace period.
+        unsafe { Net::from_raw(bindings::rxe_cc_dev_net(self.as_ptr())) }
+    }
+
+    /// The namespace of the device, which cannot change under the RTNL.
+    pub(crate) fn net<'a>(&self, _rtnl: &'a Rtnl) -> Net<'a> {
+        // SAFETY: As above, while the RTNL is held.
+        unsafe { Net::from_raw(bindings::rxe_cc_dev_net(self.as_ptr())) }
     }
 }
 
@@ -249,6 +253,7 @@ pub(crate) trait NetDeviceNotifier: Send + Sync {
 pub(crate) struct NotifierRegistration<T: NetDeviceNotifier> {
     #[pin]
     block: Opaque<bindings::notifier_block>,
+    #[pin]
     data: T,
 }
 
@@ -259,9 +264,9 @@ unsafe impl<T: NetDeviceNotifier> Sync for NotifierRegistration<T> {}
 
 impl<T: NetDeviceNotifier> NotifierRegistration<T> {
     /// Registers `data` for the events of all devices.
-    pub(crate) fn new(data: T) -> impl PinInit<Self, Error> {
+    pub(crate) fn new(data: impl PinInit<T, Error>) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            data,
+            data <- data,
             block <- Opaque::try_ffi_init(|place: *mut bindings::notifier_block| {
                 // SAFETY: `place` is valid for writes; once registered the block is pinned until
                 // the `Drop` below unregisters it. `data` was initialised before: fields are
@@ -275,6 +280,11 @@ impl<T: NetDeviceNotifier> NotifierRegistration<T> {
                 }
             }),
         })
+    }
+
+    /// What the notifier calls.
+    pub(crate) fn data(&self) -> &T {
+        &self.data
     }
 
     /// # Safety

@@ -5,17 +5,15 @@
 //! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
 //! [`include/rdma/restrack.h`](srctree/include/rdma/restrack.h).
 
-use super::{
-    bindings,
-    netdevice::NetDevice,
-};
+use super::{bindings, netdevice::NetDevice};
 use core::{
-    ptr::NonNull,
+    ptr::{self, NonNull},
     sync::atomic::{AtomicPtr, Ordering},
 };
 use kernel::{
     error::{from_err_ptr, from_result, to_result},
     prelude::*,
+    sync::{new_spinlock, SpinLock},
     types::Opaque,
 };
 
@@ -179,4 +177,186 @@ pub(crate) struct QpContext {
     pub(crate) service_level: u8,
     /// Local ACK timeout, 4.096 us * 2^n.
     pub(crate) ack_timeout: u8,
+}
+
+/// A device that keeps its registration for as long as the value lives: the
+/// core's unregistering waits.
+///
+/// # Invariants
+///
+/// Holds one count taken with `ib_device_try_get()`.
+pub(crate) struct IbDevice(NonNull<bindings::ib_device>);
+
+impl core::ops::Deref for IbDevice {
+    type Target = IbDeviceRef;
+
+    fn deref(&self) -> &IbDeviceRef {
+        // SAFETY: Registered by the invariant for as long as `self` lives.
+        unsafe { IbDeviceRef::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for IbDevice {
+    fn drop(&mut self) {
+        // SAFETY: The count is ours by the invariant.
+        unsafe { bindings::ib_device_put(self.0.as_ptr()) };
+    }
+}
+
+/// A way to a device that ends when the device goes: for workers that outlive it.
+/// Process context only.
+///
+/// # Invariants
+///
+/// A pointer in `device` is that of a device that a client has not yet said
+/// goodbye to: it is alive.
+#[pin_data]
+pub(crate) struct IbDeviceHandle {
+    #[pin]
+    device: SpinLock<Option<NonNull<bindings::ib_device>>>,
+}
+
+// SAFETY: The pointer is only used as the invariant allows, on any thread.
+unsafe impl Send for IbDeviceHandle {}
+// SAFETY: As above, under the lock.
+unsafe impl Sync for IbDeviceHandle {}
+
+impl IbDeviceHandle {
+    /// Makes a handle that leads nowhere yet.
+    pub(crate) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            device <- new_spinlock!(None, "rxe_cc_ib_device"),
+        })
+    }
+
+    /// The device, if it is there and not being unregistered.
+    pub(crate) fn get(&self) -> Option<IbDevice> {
+        let device = self.device.lock();
+        let ptr = (*device)?;
+        // SAFETY: Alive by the invariant, while the lock is held.
+        // INVARIANT: On success the count is the new value's.
+        unsafe { bindings::rxe_cc_ib_device_try_get(ptr.as_ptr()) }.then_some(IbDevice(ptr))
+    }
+}
+
+/// A client of the RDMA core.
+pub(crate) trait RdmaClient: Send + Sync {
+    /// What the client keeps for each of its devices.
+    type Data: Send + Sync;
+
+    /// A device came (or was there already). `None`: not interested.
+    fn add(&self, device: &IbDeviceRef) -> Result<Option<KBox<Self::Data>>>;
+
+    /// The handle in what `add` returned; it leads to the device from the end of
+    /// `add` to the start of `remove`.
+    fn handle(data: &Self::Data) -> &IbDeviceHandle;
+
+    /// A device goes. It is still registered.
+    fn remove(&self, device: &IbDeviceRef, data: KBox<Self::Data>);
+}
+
+/// The one registration of this module: `ib_client::add` gets no cookie by which
+/// it could find it.
+static CLIENT: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// A registered client; dropping it says goodbye to all devices.
+#[pin_data(PinnedDrop)]
+pub(crate) struct ClientRegistration<T: RdmaClient> {
+    #[pin]
+    client: Opaque<bindings::ib_client>,
+    ops: T,
+}
+
+// SAFETY: `T` is `Send` and `Sync`; the C side does not care who unregisters.
+unsafe impl<T: RdmaClient> Send for ClientRegistration<T> {}
+// SAFETY: As above.
+unsafe impl<T: RdmaClient> Sync for ClientRegistration<T> {}
+
+impl<T: RdmaClient> ClientRegistration<T> {
+    /// Registers a client; `add` is called for the devices that are there.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when the module has a registered client already.
+    pub(crate) fn new(name: &'static CStr, ops: T) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            ops,
+            client <- Opaque::try_ffi_init(|place: *mut bindings::ib_client| {
+                // SAFETY: `place` is the field of a `Self` that is pinned; `ops` was initialised
+                // before it. The name is static. Unregistered on drop.
+                unsafe {
+                    let this: *mut Self = kernel::container_of!(
+                        place.cast::<Opaque<bindings::ib_client>>(),
+                        Self,
+                        client
+                    );
+                    CLIENT
+                        .compare_exchange(
+                            ptr::null_mut(),
+                            this.cast(),
+                            Ordering::AcqRel,
+                            Ordering::Relaxed,
+                        )
+                        .map_err(|_| EBUSY)?;
+                    place.write(bindings::ib_client {
+                        name: name.as_char_ptr(),
+                        add: Some(Self::add),
+                        remove: Some(Self::remove),
+                        ..Default::default()
+                    });
+                    to_result(bindings::ib_register_client(place)).inspect_err(|_| {
+                        CLIENT.store(ptr::null_mut(), Ordering::Release);
+                    })
+                }
+            }),
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core for a client made by `new()`.
+    unsafe extern "C" fn add(device: *mut bindings::ib_device) -> core::ffi::c_int {
+        // SAFETY: `CLIENT` is the registration that this callback belongs to: there is one at a
+        // time, set before it is registered and cleared after it is unregistered. The device stays
+        // registered until `remove` returns.
+        unsafe {
+            let this = CLIENT.load(Ordering::Acquire).cast::<Self>();
+            from_result(|| {
+                let data = (*this)
+                    .ops
+                    .add(IbDeviceRef::from_raw(device))?
+                    .ok_or(EOPNOTSUPP)?;
+                // INVARIANT: Until `remove` the device is alive.
+                *T::handle(&data).device.lock() = NonNull::new(device);
+                bindings::ib_set_client_data(
+                    device,
+                    (*this).client.get(),
+                    KBox::into_raw(data).cast(),
+                );
+                Ok(0)
+            })
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core for a client made by `new()`, once for each successful `add`.
+    unsafe extern "C" fn remove(device: *mut bindings::ib_device, data: *mut core::ffi::c_void) {
+        // SAFETY: As in `add()`; `data` is what `add()` set, and ours again.
+        unsafe {
+            let this = CLIENT.load(Ordering::Acquire).cast::<Self>();
+            let data = KBox::from_raw(data.cast::<T::Data>());
+            *T::handle(&data).device.lock() = None;
+            (*this).ops.remove(IbDeviceRef::from_raw(device), data);
+        }
+    }
+}
+
+#[pinned_drop]
+impl<T: RdmaClient> PinnedDrop for ClientRegistration<T> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Registered in `new()`; afterwards no callback is running or comes.
+        unsafe { bindings::ib_unregister_client(self.client.get()) };
+        CLIENT.store(ptr::null_mut(), Ordering::Release);
+    }
 }

@@ -4,6 +4,7 @@
  */
 #include "../bindings_helper.h"
 
+#include "kobject.c"
 #include "netdevice.c"
 #include "percpu.c"
 #include "rdma.c"

@@ -16,19 +16,23 @@ bool rxe_cc_is_vlan_dev(const struct net_device *dev);
 void *rxe_cc_net_generic(const struct net *net, unsigned int id);
 
 /* skbuff */
-unsigned char *rxe_cc_skb_data(const struct sk_buff *skb);
-unsigned int rxe_cc_skb_headlen(const struct sk_buff *skb);
 struct net_device *rxe_cc_skb_dst_dev(const struct sk_buff *skb);
+u32 rxe_cc_skb_priority(const struct sk_buff *skb);
 struct sk_buff *rxe_cc_alloc_skb(unsigned int size, gfp_t flags);
 void rxe_cc_skb_reserve(struct sk_buff *skb, int len);
 void rxe_cc_skb_reset_network_header(struct sk_buff *skb);
 void rxe_cc_skb_set_transport_header(struct sk_buff *skb, int offset);
+gfp_t rxe_cc_gfp_atomic(void);
+void rxe_cc_skb_set_output(struct sk_buff *skb, struct net_device *dev,
+			   u32 priority, bool ipv6);
 void rxe_cc_skb_dst_set(struct sk_buff *skb, struct dst_entry *dst);
 unsigned int rxe_cc_ll_reserved_space(const struct net_device *dev);
 
 /* routes */
 void rxe_cc_dst_release(struct dst_entry *dst);
 struct net_device *rxe_cc_dst_dev(const struct dst_entry *dst);
+struct dst_entry *rxe_cc_rtable_dst(struct rtable *rt);
+int rxe_cc_dst_error(const struct dst_entry *dst);
 void rxe_cc_local_bh_disable(void);
 void rxe_cc_local_bh_enable(void);
 
@@ -37,8 +41,21 @@ void rxe_cc_this_cpu_add_u64(u64 __percpu *base, unsigned int index, u64 n);
 u64 rxe_cc_percpu_sum_u64(const u64 __percpu *base, unsigned int index);
 void __percpu *rxe_cc_alloc_percpu(size_t size, size_t align);
 
+/* kobjects, sysfs */
+void rxe_cc_sysfs_attr_init(struct attribute *attr);
+void rxe_cc_ib_port_attr_init(struct ib_port_attribute *attr);
+void rxe_cc_attribute_group_init(struct attribute_group *group,
+				 const char *name, struct attribute **attrs,
+				 umode_t (*is_visible)(struct kobject *kobj,
+						       struct attribute *attr,
+						       int index));
+struct kobject *rxe_cc_netdev_kobj(struct net_device *dev);
+struct kernfs_node *rxe_cc_sysfs_get_dirent(struct kernfs_node *parent,
+					    const char *name);
+
 /* RDMA */
 const char *rxe_cc_ib_device_name(const struct ib_device *dev);
+bool rxe_cc_ib_device_try_get(struct ib_device *dev);
 struct ib_qp *rxe_cc_restrack_to_qp(struct rdma_restrack_entry *res);
 
 /* rhashtable: parameters are those that the table was made with */
@@ -47,6 +64,7 @@ void *rxe_cc_rhashtable_lookup_get_insert(struct rhashtable *ht,
 					  const void *key,
 					  struct rhash_head *obj);
 int rxe_cc_rhashtable_remove(struct rhashtable *ht, struct rhash_head *obj);
+unsigned int rxe_cc_rhashtable_nelems(struct rhashtable *ht);
 int rxe_cc_rhashtable_init(struct rhashtable *ht,
 			   const struct rhashtable_params *params);
 

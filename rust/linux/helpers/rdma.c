@@ -9,3 +9,8 @@ struct ib_qp *rxe_cc_restrack_to_qp(struct rdma_restrack_entry *res)
 {
 	return container_of(res, struct ib_qp, res);
 }
+
+bool rxe_cc_ib_device_try_get(struct ib_device *dev)
+{
+	return ib_device_try_get(dev);
+}

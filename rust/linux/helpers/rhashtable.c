@@ -22,3 +22,8 @@ int rxe_cc_rhashtable_init(struct rhashtable *ht,
 {
 	return rhashtable_init(ht, params);
 }
+
+unsigned int rxe_cc_rhashtable_nelems(struct rhashtable *ht)
+{
+	return atomic_read(&ht->nelems);
+}

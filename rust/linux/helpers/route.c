@@ -19,3 +19,13 @@ void rxe_cc_local_bh_enable(void)
 {
 	local_bh_enable();
 }
+
+struct dst_entry *rxe_cc_rtable_dst(struct rtable *rt)
+{
+	return &rt->dst;
+}
+
+int rxe_cc_dst_error(const struct dst_entry *dst)
+{
+	return dst->error;
+}

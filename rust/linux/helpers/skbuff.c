@@ -1,15 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 
-unsigned char *rxe_cc_skb_data(const struct sk_buff *skb)
-{
-	return skb->data;
-}
-
-unsigned int rxe_cc_skb_headlen(const struct sk_buff *skb)
-{
-	return skb_headlen(skb);
-}
-
 struct net_device *rxe_cc_skb_dst_dev(const struct sk_buff *skb)
 {
 	return skb_dst(skb) ? skb_dst(skb)->dev : NULL;
@@ -43,4 +33,22 @@ void rxe_cc_skb_dst_set(struct sk_buff *skb, struct dst_entry *dst)
 unsigned int rxe_cc_ll_reserved_space(const struct net_device *dev)
 {
 	return LL_RESERVED_SPACE(dev);
+}
+
+u32 rxe_cc_skb_priority(const struct sk_buff *skb)
+{
+	return skb->priority;
+}
+
+gfp_t rxe_cc_gfp_atomic(void)
+{
+	return GFP_ATOMIC;
+}
+
+void rxe_cc_skb_set_output(struct sk_buff *skb, struct net_device *dev,
+			   u32 priority, bool ipv6)
+{
+	skb->dev = dev;
+	skb->priority = priority;
+	skb->protocol = htons(ipv6 ? ETH_P_IPV6 : ETH_P_IP);
 }

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rxe devices and what the module keeps for each: knobs, counters, files,
+//! the way to the RDMA core.
+//!
+//! RDMA and net devices come and go here; the hooks find a device by the net
+//! device of a packet. A device is added and removed by the RDMA core, its knobs
+//! and hooks also go when its net device is unregistered, whichever is first.
+//! The RTNL orders the two.
+
+use crate::{
+    tables::Tables,
+    counters::{Counter, CounterSource, Counters},
+    knobs::{KnobId, KnobOwner, Knobs},
+    linux::{
+        netdevice::{
+            NetDevice, NetDeviceEvent, NetDeviceId, NetDeviceNotifier, NetDeviceRef, Rtnl,
+        },
+        netfilter::NetHooks,
+        rdma::{IbDeviceHandle, IbDeviceRef, RdmaClient},
+        rhashtable::Entry,
+    },
+    qp::Seen,
+    sysfs::{counters::PortCounters, knobs::Ecn},
+};
+use core::sync::atomic::{AtomicU32, Ordering};
+use kernel::{
+    prelude::*,
+    sync::{new_mutex, rcu, Arc, ArcBorrow, Mutex},
+};
+
+/// The key of a device in [`Tables::devices`]: its net device.
+pub(crate) type DeviceKey = [u32; 2];
+
+/// A shared [`Device`], as its table holds it.
+pub(crate) type DeviceEntry = Entry<2, Device>;
+
+/// An rxe device.
+#[pin_data]
+pub(crate) struct Device {
+    /// All devices, QPs and flows. The cycle of references ends when the device
+    /// is removed from there.
+    pub(crate) tables: Arc<Tables>,
+    /// Tells this device's QPs and flows from those of any other, ever.
+    pub(crate) number: u32,
+    /// The net device under it.
+    pub(crate) netdev: NetDevice,
+    /// The way to the RDMA core.
+    #[pin]
+    pub(crate) ib: IbDeviceHandle,
+    /// What its users set.
+    pub(crate) knobs: Knobs,
+    /// What it counted.
+    pub(crate) counters: Counters,
+    /// QPNs that were addressed lately.
+    pub(crate) seen: Seen,
+    /// QPNs of the device whose context is asked for or known not to exist.
+    pub(crate) unresolved: AtomicU32,
+}
+
+impl Device {
+    /// Adds one to a counter.
+    #[inline]
+    pub(crate) fn count(&self, counter: Counter) {
+        self.counters.inc(counter);
+    }
+
+    /// Adds to a counter.
+    pub(crate) fn count_many(&self, counter: Counter, n: u32) {
+        self.counters.add(counter, u64::from(n));
+    }
+}
+
+fn key(dev: NetDeviceId) -> DeviceKey {
+    let id = dev.as_u64();
+    [id as u32, (id >> 32) as u32]
+}
+
+/// The rxe device that a packet on `dev` belongs to: that of the device itself
+/// or, for a VLAN device, of the device under it.
+#[inline]
+pub(crate) fn find<'a>(
+    tables: &'a Tables,
+    dev: &NetDeviceRef,
+    guard: &'a rcu::Guard,
+) -> Option<ArcBorrow<'a, DeviceEntry>> {
+    if let Some(device) = tables.devices.get(&key(dev.id()), guard) {
+        return Some(device);
+    }
+    tables.devices.get(&key(dev.vlan_real_dev()?.id()), guard)
+}
+
+/// What sysfs needs to know of a device.
+pub(crate) struct Owner(Arc<DeviceEntry>);
+
+impl KnobOwner for Owner {
+    fn knobs(&self) -> &Knobs {
+        &self.0.knobs
+    }
+
+    fn knob_changed(&self, id: KnobId) {
+        crate::np::knob_changed(&self.0, id);
+    }
+}
+
+impl CounterSource for Owner {
+    fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+}
+
+/// The directories `ecn/` of the net devices that have an rxe device. They go
+/// with the net device, so they are kept apart from what goes with the rxe.
+#[pin_data]
+pub(crate) struct Directories {
+    #[pin]
+    ecn: Mutex<KVec<(NetDeviceId, Ecn)>>,
+}
+
+impl Directories {
+    /// None yet.
+    pub(crate) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            ecn <- new_mutex!(KVec::new(), "rxe_cc_ecn"),
+        })
+    }
+
+    fn remove(&self, dev: NetDeviceId, _rtnl: &Rtnl) {
+        let mut ecn = self.ecn.lock();
+        if let Some(index) = ecn.iter().position(|(id, _)| *id == dev) {
+            let gone = ecn.remove(index);
+            drop(ecn);
+            drop(gone);
+        }
+    }
+}
+
+/// Removes what a net device carries when it goes.
+#[pin_data]
+pub(crate) struct Watcher {
+    directories: Arc<Directories>,
+}
+
+impl Watcher {
+    /// A watcher of these directories.
+    pub(crate) fn new(directories: Arc<Directories>) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self { directories }? Error)
+    }
+}
+
+impl NetDeviceNotifier for Watcher {
+    fn notify(&self, event: NetDeviceEvent, dev: &NetDeviceRef, rtnl: &Rtnl) {
+        if event == NetDeviceEvent::Unregister {
+            self.directories.remove(dev.id(), rtnl);
+        }
+    }
+}
+
+/// The module as a client of the RDMA core.
+pub(crate) struct Client {
+    /// All devices, QPs and flows.
+    pub(crate) tables: Arc<Tables>,
+    /// The netfilter hooks.
+    pub(crate) hooks: Arc<NetHooks<Tables>>,
+    /// The knobs' directories.
+    pub(crate) directories: Arc<Directories>,
+}
+
+/// What the client keeps for a device: dropped in this order.
+pub(crate) struct Binding {
+    _files: PortCounters<Owner>,
+    device: Arc<DeviceEntry>,
+}
+
+impl Client {
+    /// Undoes, as far as it was done, what needs the RTNL.
+    fn unbind_netdev(&self, device: &DeviceEntry, rtnl: &Rtnl) {
+        let dev = device.netdev.id();
+        self.directories.remove(dev, rtnl);
+        self.hooks.detach(dev, rtnl);
+    }
+
+    fn bind_netdev(&self, device: &Arc<DeviceEntry>, rtnl: &Rtnl) -> Result {
+        self.hooks.attach(&device.netdev, rtnl)?;
+        let owner = Arc::new(Owner(device.clone()), GFP_KERNEL)?;
+        let ecn = Ecn::create(&device.netdev, owner)?;
+        self.directories
+            .ecn
+            .lock()
+            .push((device.netdev.id(), ecn), GFP_KERNEL)?;
+        Ok(())
+    }
+}
+
+impl RdmaClient for Client {
+    type Data = Binding;
+
+    fn add(&self, ib: &IbDeviceRef) -> Result<Option<KBox<Binding>>> {
+        if !ib.is_rxe() {
+            return Ok(None);
+        }
+        let netdev = ib.netdev().ok_or(ENODEV)?;
+        let number = self.tables.next_number.fetch_add(1, Ordering::Relaxed);
+        let key = key(netdev.id());
+        let tables = self.tables.clone();
+        let (device, new) = self.tables.devices.get_or_insert(
+            key,
+            try_pin_init!(Device {
+                tables,
+                number,
+                netdev,
+                ib <- IbDeviceHandle::new(),
+                knobs: Knobs::new(),
+                counters: Counters::new()?,
+                seen: Seen::new(),
+                unresolved: AtomicU32::new(0),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        if !new {
+            return Err(EEXIST);
+        }
+        let bind = || {
+            let owner = Arc::new(Owner(device.clone()), GFP_KERNEL)?;
+            let binding = KBox::new(
+                Binding {
+                    _files: PortCounters::create(ib, owner)?,
+                    device: device.clone(),
+                },
+                GFP_KERNEL,
+            )?;
+            let rtnl = Rtnl::lock();
+            self.bind_netdev(&device, &rtnl)
+                .inspect_err(|_| self.unbind_netdev(&device, &rtnl))?;
+            Ok(Some(binding))
+        };
+        bind().inspect_err(|error: &Error| {
+            pr_err!("{}: not controlled: {:?}\n", ib.name(), error);
+            self.tables.remove_device(&device);
+        })
+    }
+
+    fn handle(data: &Binding) -> &IbDeviceHandle {
+        &data.device.ib
+    }
+
+    fn remove(&self, _ib: &IbDeviceRef, data: KBox<Binding>) {
+        {
+            let rtnl = Rtnl::lock();
+            self.unbind_netdev(&data.device, &rtnl);
+        }
+        self.tables.remove_device(&data.device);
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ECN field of what an rxe device sends: RoCE data leave as ECT(0), whatever
+//! the application asked for and whether or not the RP is enabled, as they leave a
+//! ConnectX. ACKs and packets of the connection manager (QP1) are left alone. The
+//! ICRC does not cover the field, so only the IP checksum changes.
+//!
+//! With `ect_mode` = `pass` nothing is changed, and what leaves unmarkable or
+//! marked already is counted.
+
+use crate::{
+    counters::Counter,
+    dcqcn::params::{EctMode, Id},
+    device::Device,
+    hooks::Packet,
+    linux::{netfilter::Family, skbuff::SkBuff},
+    roce::{
+        opcode,
+        packet::{checksum_after_tos, Ecn, IPV4_LEN, IPV6_LEN, QP1},
+    },
+};
+
+/// The TOS byte that a packet must get before it leaves; `None`: as it is.
+pub(crate) fn to_do(device: &Device, packet: &Packet<'_>) -> Option<u8> {
+    let bth = packet.bth()?;
+    if !opcode::info(bth.opcode)?.kind.is_data() || bth.dest_qp <= QP1 {
+        return None;
+    }
+    match EctMode::from_value(device.knobs.get(Id::EctMode)) {
+        EctMode::Rewrite => {
+            (packet.ecn() != Ecn::Ect0).then(|| Ecn::Ect0.in_tos(packet.tos))
+        }
+        EctMode::Pass => {
+            match packet.ecn() {
+                Ecn::NotEct => device.count(Counter::TxNotEct),
+                Ecn::Ce => device.count(Counter::TxBornCe),
+                Ecn::Ect0 | Ecn::Ect1 => {}
+            }
+            None
+        }
+    }
+}
+
+/// Sets the TOS byte (the traffic class). Without memory the packet stays as it is.
+pub(crate) fn set_tos(skb: &mut SkBuff, family: Family, tos: u8) {
+    match family {
+        Family::V4 => {
+            if let Some(ip) = skb.head_mut::<IPV4_LEN>() {
+                let old = u16::from_be_bytes([ip[0], ip[1]]);
+                ip[1] = tos;
+                let new = u16::from_be_bytes([ip[0], ip[1]]);
+                let check = u16::from_be_bytes([ip[10], ip[11]]);
+                [ip[10], ip[11]] = checksum_after_tos(check, old, new).to_be_bytes();
+            }
+        }
+        Family::V6 => {
+            if let Some(ip) = skb.head_mut::<IPV6_LEN>() {
+                ip[0] = ip[0] & 0xf0 | tos >> 4;
+                ip[1] = tos << 4 | ip[1] & 0x0f;
+            }
+        }
+    }
+}

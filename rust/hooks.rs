@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The two netfilter entry points: find the RoCE packets of rxe devices, read
+//! their headers once, and hand them to the NP, the RP or the sender's side.
+//!
+//! Anything that is not UDP to port 4791 on a net device with an rxe device
+//! passes untouched and uncounted.
+
+use crate::{
+    device::{self, DeviceEntry},
+    ect,
+    linux::{
+        crc32::KernelCrc32,
+        netdevice::NetDeviceRef,
+        netfilter::{Family, HookState, NetfilterHooks, Verdict},
+        skbuff::SkBuff,
+    },
+    np, qp,
+    roce::{
+        icrc::Icrc,
+        opcode,
+        packet::{Addr, Bth, Ecn, BTH_LEN, ICRC_LEN, IPV4_LEN, IPV6_LEN, UDP_LEN, UDP_PORT},
+    },
+    rp,
+    tables::Tables,
+};
+use kernel::{
+    prelude::*,
+    sync::{rcu, ArcBorrow},
+};
+
+/// UDP, in the IP header.
+const IPPROTO_UDP: u8 = 17;
+
+/// The IP header of a packet, as far as it is of interest.
+enum IpHeader {
+    V4([u8; IPV4_LEN]),
+    V6([u8; IPV6_LEN]),
+}
+
+/// A packet to UDP port 4791.
+pub(crate) struct Packet<'a> {
+    skb: &'a SkBuff,
+    ip: IpHeader,
+    udp: [u8; UDP_LEN],
+    /// Where the UDP header begins.
+    udp_at: u32,
+    /// Differentiated services and ECN.
+    pub(crate) tos: u8,
+    /// The sender's address.
+    pub(crate) source: Addr,
+    /// The destination's address.
+    pub(crate) dest: Addr,
+}
+
+impl<'a> Packet<'a> {
+    /// `None`: something else, or no whole UDP header, or a fragment.
+    #[inline]
+    fn parse(skb: &'a SkBuff, family: Family) -> Option<Self> {
+        let (ip, udp_at, tos, source, dest) = match family {
+            Family::V4 => {
+                let ip: [u8; IPV4_LEN] = skb.read(0)?;
+                // Offset and the more-fragments flag.
+                let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+                if ip[9] != IPPROTO_UDP || fragment {
+                    return None;
+                }
+                let [.., s0, s1, s2, s3, d0, d1, d2, d3] = ip;
+                (
+                    IpHeader::V4(ip),
+                    u32::from(ip[0] & 0xf) * 4,
+                    ip[1],
+                    Addr::V4([s0, s1, s2, s3]),
+                    Addr::V4([d0, d1, d2, d3]),
+                )
+            }
+            Family::V6 => {
+                let ip: [u8; IPV6_LEN] = skb.read(0)?;
+                let udp_at = if ip[6] == IPPROTO_UDP {
+                    IPV6_LEN as u32
+                } else {
+                    skb.ipv6_header(IPPROTO_UDP)?
+                };
+                (
+                    IpHeader::V6(ip),
+                    udp_at,
+                    ip[0] << 4 | ip[1] >> 4,
+                    Addr::V6(*ip.get(8..)?.first_chunk()?),
+                    Addr::V6(*ip.get(24..)?.first_chunk()?),
+                )
+            }
+        };
+        let udp: [u8; UDP_LEN] = skb.read(udp_at)?;
+        (u16::from_be_bytes([udp[2], udp[3]]) == UDP_PORT).then_some(Self {
+            skb,
+            ip,
+            udp,
+            udp_at,
+            tos,
+            source,
+            dest,
+        })
+    }
+
+    /// The ECN field.
+    pub(crate) fn ecn(&self) -> Ecn {
+        Ecn::from_tos(self.tos)
+    }
+
+    /// The DSCP.
+    pub(crate) fn dscp(&self) -> u8 {
+        self.tos >> 2
+    }
+
+    /// The priority (`skb->priority`).
+    pub(crate) fn priority(&self) -> u32 {
+        self.skb.priority()
+    }
+
+    /// Bytes from the BTH to the end of the ICRC, as the UDP header says; `None`
+    /// when the packet is shorter than that or has no room for a BTH.
+    pub(crate) fn transport_len(&self) -> Option<u32> {
+        let udp_len = u32::from(u16::from_be_bytes([self.udp[4], self.udp[5]]));
+        if udp_len < (UDP_LEN + BTH_LEN) as u32
+            || self.udp_at.checked_add(udp_len)? > self.skb.len()
+        {
+            return None;
+        }
+        Some(udp_len - UDP_LEN as u32)
+    }
+
+    /// Reads `N` bytes at `offset` from the BTH.
+    pub(crate) fn read<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+        let at = self.udp_at.checked_add((UDP_LEN + offset) as u32)?;
+        self.skb.read(at)
+    }
+
+    /// The BTH; `None` when the packet ends before.
+    #[inline]
+    pub(crate) fn bth(&self) -> Option<Bth> {
+        Some(Bth::parse(&self.read(0)?))
+    }
+
+    /// Whether the ICRC is right. It never is with IP options or extension headers,
+    /// which RoCEv2 has not.
+    pub(crate) fn icrc_matches(&self) -> bool {
+        self.computed_icrc()
+            .is_some_and(|(computed, sent)| computed == sent)
+    }
+
+    fn computed_icrc(&self) -> Option<([u8; ICRC_LEN], [u8; ICRC_LEN])> {
+        let bth = self.read::<BTH_LEN>(0)?;
+        let mut icrc: Icrc<KernelCrc32> = match &self.ip {
+            IpHeader::V4(ip) if self.udp_at == IPV4_LEN as u32 => {
+                Icrc::start_v4(ip, &self.udp, &bth)
+            }
+            IpHeader::V6(ip) if self.udp_at == IPV6_LEN as u32 => {
+                Icrc::start_v6(ip, &self.udp, &bth)
+            }
+            _ => return None,
+        };
+        let body = self
+            .transport_len()?
+            .checked_sub((BTH_LEN + ICRC_LEN) as u32)?;
+        let body_at = self.udp_at + (UDP_LEN + BTH_LEN) as u32;
+        self.skb
+            .for_each_piece(body_at, body, |piece| icrc.update(piece))?;
+        Some((icrc.finish(), self.skb.read(body_at + body)?))
+    }
+}
+
+/// A received RoCE packet of an rxe device.
+pub(crate) struct Received<'a> {
+    /// All devices, QPs and flows.
+    pub(crate) tables: &'a Tables,
+    /// The device.
+    pub(crate) device: ArcBorrow<'a, DeviceEntry>,
+    /// The net device by which it came: the device's own, or a VLAN device on it.
+    pub(crate) in_dev: &'a NetDeviceRef,
+    /// Its headers up to UDP.
+    pub(crate) packet: &'a Packet<'a>,
+}
+
+impl NetfilterHooks for Tables {
+    fn local_in(&self, skb: SkBuff, state: &HookState<'_>) -> Verdict {
+        let consume = Packet::parse(&skb, state.family).is_some_and(|packet| {
+            let guard = rcu::read_lock();
+            let Some(in_dev) = state.in_dev() else {
+                return false;
+            };
+            let Some(device) = device::find(self, in_dev, &guard) else {
+                return false;
+            };
+            let received = Received {
+                tables: self,
+                device,
+                in_dev,
+                packet: &packet,
+            };
+            let bth = packet.bth();
+            if packet.ecn() == Ecn::Ce {
+                np::marked(&received, bth.as_ref());
+            }
+            match bth {
+                Some(bth) if bth.opcode == opcode::CNP => {
+                    rp::cnp_received(&received, &bth);
+                    true
+                }
+                Some(bth) => {
+                    qp::touch(self, device, bth.dest_qp);
+                    false
+                }
+                None => false,
+            }
+        });
+        if consume {
+            Verdict::Stolen
+        } else {
+            Verdict::Accept(skb)
+        }
+    }
+
+    fn local_out(&self, mut skb: SkBuff, state: &HookState<'_>) -> Verdict {
+        let to_do = Packet::parse(&skb, state.family).and_then(|packet| {
+            let guard = rcu::read_lock();
+            let device = device::find(self, state.out_dev()?, &guard)?;
+            ect::to_do(&device, &packet)
+        });
+        if let Some(tos) = to_do {
+            ect::set_tos(&mut skb, state.family, tos);
+        }
+        Verdict::Accept(skb)
+    }
+}

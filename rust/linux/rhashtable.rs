@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A resizable hash table of reference counted objects that are found under RCU.
+//!
+//! The table holds one reference of each entry and gives it up one grace period
+//! after the entry was removed. So whoever finds an entry under an RCU guard may
+//! use it until the guard ends, and may take a reference of its own to keep it
+//! longer. Inserting and removing work in any context.
+//!
+//! C header: [`include/linux/rhashtable.h`](srctree/include/linux/rhashtable.h).
+
+use super::bindings;
+use core::{marker::PhantomData, mem, ops::Deref, ptr};
+use kernel::{
+    alloc::Flags,
+    container_of,
+    error::{from_err_ptr, to_result},
+    prelude::*,
+    sync::{
+        rcu::{self, rcu_barrier},
+        Arc, ArcBorrow,
+    },
+    types::Opaque,
+};
+
+/// One object of a [`Table`], with its key of `W` words.
+#[pin_data]
+#[repr(C)]
+pub(crate) struct Entry<const W: usize, T> {
+    #[pin]
+    head: Opaque<bindings::rhash_head>,
+    #[pin]
+    rcu: Opaque<bindings::callback_head>,
+    key: [u32; W],
+    #[pin]
+    value: T,
+}
+
+// SAFETY: `head` and `rcu` are touched only by the table's functions, which work from any thread.
+unsafe impl<const W: usize, T: Send> Send for Entry<W, T> {}
+// SAFETY: As above.
+unsafe impl<const W: usize, T: Sync> Sync for Entry<W, T> {}
+
+impl<const W: usize, T> Entry<W, T> {
+    /// The key under which the entry is (or was) in its table.
+    pub(crate) fn key(&self) -> &[u32; W] {
+        &self.key
+    }
+}
+
+impl<const W: usize, T> Deref for Entry<W, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// A hash table with keys of `W` words.
+///
+/// # Invariants
+///
+/// `table` was initialised with the parameters of [`Table::PARAMS`]; each object in it is an
+/// [`Entry`] inside an [`Arc`], one reference of which belongs to the table.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Table<const W: usize, T: Send + Sync> {
+    #[pin]
+    table: Opaque<bindings::rhashtable>,
+    _entries: PhantomData<Arc<Entry<W, T>>>,
+}
+
+// SAFETY: The C side locks for itself; the entries are `Send` and `Sync`.
+unsafe impl<const W: usize, T: Send + Sync> Send for Table<W, T> {}
+// SAFETY: As above.
+unsafe impl<const W: usize, T: Send + Sync> Sync for Table<W, T> {}
+
+impl<const W: usize, T: Send + Sync> Table<W, T> {
+    const PARAMS: bindings::rhashtable_params = bindings::rhashtable_params {
+        nelem_hint: 0,
+        key_len: (W * mem::size_of::<u32>()) as u16,
+        key_offset: mem::offset_of!(Entry<W, T>, key) as u16,
+        head_offset: mem::offset_of!(Entry<W, T>, head) as u16,
+        max_size: 0,
+        min_size: 0,
+        insecure_elasticity: false,
+        automatic_shrinking: true,
+        hashfn: None,
+        obj_hashfn: None,
+        obj_cmpfn: None,
+    };
+
+    /// Makes an empty table. Sleeps.
+    pub(crate) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            table <- Opaque::try_ffi_init(|place| {
+                // SAFETY: `place` is valid for writes; the parameters are copied.
+                to_result(unsafe { bindings::rxe_cc_rhashtable_init(place, &Self::PARAMS) })
+            }),
+            _entries: PhantomData,
+        })
+    }
+
+    /// Finds an entry.
+    #[inline]
+    pub(crate) fn get<'a>(
+        &'a self,
+        key: &[u32; W],
+        _guard: &'a rcu::Guard,
+    ) -> Option<ArcBorrow<'a, Entry<W, T>>> {
+        // SAFETY: The table is initialised; keys have the length that it was told.
+        let found = unsafe {
+            bindings::rxe_cc_rhashtable_lookup(self.table.get(), ptr::from_ref(key).cast())
+        };
+        if found.is_null() {
+            return None;
+        }
+        // SAFETY: By the invariant this is an entry in an `Arc`; the table's reference is given up
+        // only a grace period after its removal, so not before the guard ends.
+        Some(unsafe { ArcBorrow::from_raw(found.cast::<Entry<W, T>>()) })
+    }
+
+    /// Finds an entry or makes it; `true` when it is new.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; others as `value` gives them.
+    pub(crate) fn get_or_insert(
+        &self,
+        key: [u32; W],
+        value: impl PinInit<T, Error>,
+        flags: Flags,
+    ) -> Result<(Arc<Entry<W, T>>, bool)> {
+        let entry = Arc::pin_init(
+            try_pin_init!(Entry {
+                head: Opaque::zeroed(),
+                rcu: Opaque::zeroed(),
+                key,
+                value <- value,
+            }? Error),
+            flags,
+        )?;
+        let raw = Arc::into_raw(entry.clone());
+        let guard = rcu::read_lock();
+        // SAFETY: `raw` is an entry that is in no table, with a reference for this one.
+        let other = from_err_ptr(unsafe {
+            bindings::rxe_cc_rhashtable_lookup_get_insert(
+                self.table.get(),
+                (*raw).key.as_ptr().cast(),
+                (*raw).head.get(),
+            )
+        });
+        match other {
+            Ok(other) if other.is_null() => Ok((entry, true)),
+            Ok(other) => {
+                // SAFETY: Not inserted, so the reference made for the table is still ours.
+                drop(unsafe { Arc::from_raw(raw) });
+                // SAFETY: As in `get()`, under the guard taken above.
+                let other = unsafe { ArcBorrow::from_raw(other.cast::<Entry<W, T>>()) };
+                let other = Arc::from(other);
+                drop(guard);
+                Ok((other, false))
+            }
+            Err(error) => {
+                // SAFETY: Not inserted, as above.
+                drop(unsafe { Arc::from_raw(raw) });
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes an entry out; `false` when it is not (any more) in the table.
+    ///
+    /// Readers may use it for one more grace period.
+    pub(crate) fn remove(&self, entry: &Entry<W, T>) -> bool {
+        // SAFETY: The table is initialised, `entry` is alive; an entry that is not in the table is
+        // not found by its key and hash.
+        let status =
+            unsafe { bindings::rxe_cc_rhashtable_remove(self.table.get(), entry.head.get()) };
+        if status != 0 {
+            return false;
+        }
+        // SAFETY: Removed once, so this head is used once; the callback owns the table's reference.
+        unsafe { bindings::call_rcu(entry.rcu.get(), Some(Self::release)) };
+        true
+    }
+
+    /// Calls `f` for the entries, in no order. Entries that come or go meanwhile, or a table that
+    /// is being resized, may make it miss one or see one twice. `f` must not sleep.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(ArcBorrow<'_, Entry<W, T>>)) {
+        let mut iter = bindings::rhashtable_iter::default();
+        // SAFETY: The table is initialised. Between start and stop RCU is held, so what `next`
+        // gives is alive as in `get()`. An error pointer says that the table was resized.
+        unsafe {
+            bindings::rhashtable_walk_enter(self.table.get(), &mut iter);
+            bindings::rhashtable_walk_start_check(&mut iter);
+            loop {
+                let found = bindings::rhashtable_walk_next(&mut iter);
+                if found.is_null() {
+                    break;
+                }
+                if let Ok(found) = from_err_ptr(found) {
+                    f(ArcBorrow::from_raw(found.cast::<Entry<W, T>>()));
+                }
+            }
+            bindings::rhashtable_walk_stop(&mut iter);
+            bindings::rhashtable_walk_exit(&mut iter);
+        }
+    }
+
+    /// References of the entries that `pick` wants, as far as there is memory. Sleeps.
+    pub(crate) fn collect(
+        &self,
+        mut pick: impl FnMut(&Entry<W, T>) -> bool,
+    ) -> Result<KVVec<Arc<Entry<W, T>>>> {
+        let mut wanted = 0;
+        self.for_each(|entry| wanted += usize::from(pick(&entry)));
+        // A few more may come between the two walks; others wait for the next time.
+        let mut entries = KVVec::with_capacity(wanted + wanted / 8, GFP_KERNEL)?;
+        self.for_each(|entry| {
+            if pick(&entry) {
+                let _ = entries.push_within_capacity(Arc::from(entry));
+            }
+        });
+        Ok(entries)
+    }
+
+    /// Whether the table has no entry.
+    pub(crate) fn is_empty(&self) -> bool {
+        // SAFETY: The table is initialised.
+        unsafe { bindings::rxe_cc_rhashtable_nelems(self.table.get()) == 0 }
+    }
+
+    /// # Safety
+    ///
+    /// `head` must be the `rcu` field of an entry whose table reference is the callback's.
+    unsafe extern "C" fn release(head: *mut bindings::callback_head) {
+        // SAFETY: By the contract.
+        unsafe {
+            let entry: *mut Entry<W, T> = container_of!(
+                head.cast::<Opaque<bindings::callback_head>>(),
+                Entry<W, T>,
+                rcu
+            );
+            drop(Arc::from_raw(entry.cast_const()));
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `entry` must be an entry whose table reference is the callback's.
+    unsafe extern "C" fn free(entry: *mut core::ffi::c_void, _arg: *mut core::ffi::c_void) {
+        // SAFETY: By the contract.
+        unsafe { drop(Arc::from_raw(entry.cast::<Entry<W, T>>().cast_const())) };
+    }
+}
+
+#[pinned_drop]
+impl<const W: usize, T: Send + Sync> PinnedDrop for Table<W, T> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Exclusive access, so no reader is left; what is still in the table is released
+        // here, what was removed before by the callbacks that the barrier waits for.
+        unsafe {
+            bindings::rhashtable_free_and_destroy(
+                self.table.get(),
+                Some(Self::free),
+                ptr::null_mut(),
+            );
+        }
+        rcu_barrier();
+    }
+}

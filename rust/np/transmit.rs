@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Builds a CNP and sends it. Whatever is missing (a route, memory), the mark
+//! that called for it changes nothing else.
+
+use super::Target;
+use crate::{
+    counters::Counter,
+    dcqcn::params::NpParams,
+    device::Device,
+    linux::{crc32::KernelCrc32, ip_output, netdevice::Net},
+    roce::{
+        cnp::{Cnp, CNP_V4_LEN, CNP_V6_LEN},
+        packet::Addr,
+    },
+};
+use kernel::{prelude::*, sync::rcu};
+
+/// Sends the CNP for a mark that was just received.
+pub(super) fn immediate(device: &Device, target: &Target, params: &NpParams) {
+    device.count(Counter::NpCnpImmediate);
+    transmit(device, target, params);
+}
+
+/// Sends the CNP for a mark received before.
+pub(super) fn deferred(device: &Device, target: &Target, params: &NpParams) {
+    device.count(Counter::NpCnpDeferred);
+    transmit(device, target, params);
+}
+
+fn transmit(device: &Device, target: &Target, params: &NpParams) {
+    let guard = rcu::read_lock();
+    let sent = send(device.netdev.net_rcu(&guard), target, params);
+    device.count(match sent {
+        Ok(()) => Counter::NpCnpSent,
+        Err(_) => Counter::NpCnpSendFailed,
+    });
+}
+
+fn send(net: Net<'_>, target: &Target, params: &NpParams) -> Result {
+    let mut cnp = Cnp::new(target.local, target.peer, target.pkey, target.dest_qpn);
+    cnp.dscp = params.dscp;
+    cnp.udp_sport = params.udp_sport;
+    let priority = u32::from(params.prio);
+    match target.local {
+        Addr::V4(_) => {
+            let mut bytes = [0; CNP_V4_LEN];
+            cnp.write_v4::<KernelCrc32>(&mut bytes).map_err(|_| EINVAL)?;
+            ip_output::send(net, target.oif, &bytes, priority)
+        }
+        Addr::V6(_) => {
+            let mut bytes = [0; CNP_V6_LEN];
+            cnp.write_v6::<KernelCrc32>(&mut bytes).map_err(|_| EINVAL)?;
+            ip_output::send(net, target.oif, &bytes, priority)
+        }
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The tables that the hooks look into, and the worker that keeps them true.
+//!
+//! Devices are found by their net device, QPs by device and QPN, NP flows by
+//! device and what `cnp_moderation` says. All lookups are under RCU. The worker
+//! asks the RDMA core for the contexts of QPs (see [`crate::qp`]) and removes
+//! what is no longer used; it runs only while there is something to do.
+
+use crate::{
+    device::{Device, DeviceEntry},
+    linux::{
+        rhashtable::Table,
+        workqueue::{impl_has_worker, Worker},
+    },
+    np::Flow,
+    qp::{Qp, Queue},
+};
+use core::sync::atomic::AtomicU32;
+use kernel::{
+    prelude::*,
+    sync::{rcu, Arc},
+};
+
+/// All that the hooks and the worker share.
+#[pin_data]
+pub(crate) struct Tables {
+    // First, for it is dropped first: it uses the others.
+    #[pin]
+    worker: Worker<Tables>,
+    /// Devices, by net device.
+    #[pin]
+    pub(crate) devices: Table<2, Device>,
+    /// Contexts of QPs, by device and QPN.
+    #[pin]
+    pub(crate) qps: Table<2, Qp>,
+    /// NP flows that were marked lately.
+    #[pin]
+    pub(crate) flows: Table<6, Flow>,
+    /// QPs whose context is to be asked for.
+    #[pin]
+    pub(crate) queue: Queue,
+    /// The number of the next device.
+    pub(crate) next_number: AtomicU32,
+}
+
+impl_has_worker! {
+    impl HasWorker for Tables { self.worker, Tables::work }
+}
+
+/// How often the worker looks for what is no longer used.
+const SWEEP_MS: usize = 1000;
+
+impl Tables {
+    /// Makes empty tables.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                worker <- Worker::new(c"rxe_cc"),
+                devices <- Table::new(),
+                qps <- Table::new(),
+                flows <- Table::new(),
+                queue <- Queue::new(),
+                next_number: AtomicU32::new(1),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Lets the worker run: there are QPs in the queue. Any context.
+    pub(crate) fn kick(&self) {
+        self.worker.kick();
+    }
+
+    /// Lets the worker sweep later: there is something in the tables.
+    pub(crate) fn sweep_later(&self) {
+        self.worker.kick_in_ms(SWEEP_MS);
+    }
+
+    fn work(&self) {
+        self.queue.resolve(self);
+        crate::qp::sweep(self);
+        crate::np::sweep(self);
+        if !self.queue.is_empty() {
+            self.kick();
+        } else if !self.qps.is_empty() || !self.flows.is_empty() {
+            self.sweep_later();
+        }
+    }
+
+    /// Forgets a device with all its QPs and flows. The hooks no longer find it
+    /// when this returns, and nothing that it owns is on its way.
+    pub(crate) fn remove_device(&self, device: &DeviceEntry) {
+        self.devices.remove(device);
+        // A hook that found the device before may still add a QP or a flow.
+        rcu::synchronize_rcu();
+        self.queue.forget(|qp| qp.device.number == device.number);
+        self.remove_if(|owner| owner.number == device.number);
+    }
+
+    /// Forgets everything, so that nothing refers to the tables any more but the
+    /// caller. The hooks must be gone and the devices removed.
+    pub(crate) fn clear(&self) {
+        self.queue.forget(|_| true);
+        // A walk may miss an entry while the table shrinks.
+        while !self.flows.is_empty() || !self.qps.is_empty() || !self.devices.is_empty() {
+            self.remove_if(|_| true);
+            self.devices.for_each(|device| {
+                self.devices.remove(&device);
+            });
+        }
+        rcu::rcu_barrier();
+    }
+
+    fn remove_if(&self, wanted: impl Fn(&Device) -> bool) {
+        self.flows.for_each(|flow| {
+            if wanted(&flow.device) {
+                self.flows.remove(&flow);
+            }
+        });
+        self.qps.for_each(|qp| {
+            if wanted(&qp.device) {
+                self.qps.remove(&qp);
+            }
+        });
+    }
+}
