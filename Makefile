@@ -11,7 +11,7 @@ KREL ?= $(shell uname -r)
 KDIR ?= $(firstword $(wildcard /usr/src/linux-headers-$(KREL)-rust) /lib/modules/$(KREL)/build)
 
 # The compiler that the kernel was built with, unless told otherwise.
-KCC := $(shell sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ "]*\).*/\1/p' $(KDIR)/include/config/auto.conf 2>/dev/null)
+KCC := $(shell sed -n 's/^CONFIG_CC_VERSION_TEXT="*\([^ "]*\).*/\1/p' $(KDIR)/include/config/auto.conf 2>/dev/null)
 ifneq ($(findstring clang,$(KCC)),)
 KFLAGS := LLVM=1
 else
@@ -27,8 +27,9 @@ modules: preflight
 preflight:
 	@scripts/preflight $(KDIR)
 
+# Signed only where the kernel's key is at hand.
 install: modules
-	$(KMAKE) modules_install
+	$(KMAKE) $(if $(wildcard $(KDIR)/certs/signing_key.pem),,CONFIG_MODULE_SIG_ALL=) modules_install
 	depmod -a $$(cat $(KDIR)/include/config/kernel.release)
 
 clean:

@@ -27,9 +27,9 @@ good() {
 	: >"$kdir/Makefile"
 	echo 7.3.4-test >"$kdir/include/config/kernel.release"
 	cat >"$kdir/include/config/auto.conf" <<-CONF
-		CONFIG_CC_VERSION_TEXT="x86_64-linux-gnu-gcc-14 (Debian 14.2.0-19) 14.2.0"
+		CONFIG_CC_VERSION_TEXT=x86_64-linux-gnu-gcc-14 (Debian 14.2.0-19) 14.2.0
 		CONFIG_RUST=y
-		CONFIG_RUSTC_VERSION_TEXT="$rustc_text"
+		CONFIG_RUSTC_VERSION_TEXT=$rustc_text
 		CONFIG_INFINIBAND=m
 		CONFIG_RDMA_RXE=m
 	CONF
@@ -68,10 +68,14 @@ expect() {
 without() { sed -i "/$1/d" "$2"; }
 
 echo "KTAP version 1"
-echo "1..21"
+echo "1..22"
 
 good
 expect 0 0 '^$' 'says nothing where nothing is missing'
+
+good
+sed -i 's/\(_TEXT\)=\(.*\)/\1="\2"/' "$kdir/include/config/auto.conf"
+expect 0 0 '^$' 'reads the quoted settings of older kernels as well'
 
 good
 rm -r "$kdir"
