@@ -54,8 +54,7 @@ impl Alpha {
 
     /// rate * alpha >> gd, alpha in 1/1024.
     pub(super) const fn share_of(self, rate: Rate, gd: u32) -> Rate {
-        let shift = Self::FRACTION_BITS + gd;
-        let units = widening_mul(rate.units(), self.0) >> shift;
+        let units = widening_mul(rate.units(), self.0) >> Self::FRACTION_BITS >> (gd & 63);
         // Only a tiny gd makes this more than the rate, and that is all there is.
         if units > rate.units() as u128 {
             rate
@@ -73,8 +72,8 @@ impl Alpha {
         // G * alpha + (1 - G) <= 1 as long as alpha <= 1. A unit of alpha is
         // 2^-50, one of the weight 2^-62.
         let one_minus_g =
-            (Weight::ONE.0 - g.0) >> (Weight::FRACTION_BITS - 10 - Self::FRACTION_BITS);
-        Alpha(self.weighed(g).0 + one_minus_g)
+            Weight::ONE.0.saturating_sub(g.0) >> (Weight::FRACTION_BITS - 10 - Self::FRACTION_BITS);
+        Alpha(self.weighed(g).0.saturating_add(one_minus_g))
     }
 }
 

@@ -136,7 +136,7 @@ impl Climb {
                 self.pass(gap_ns, &mut run.integral);
                 self.step(clock, p);
             }
-            run.stages += jumped.max(1);
+            run.stages = run.stages.saturating_add(jumped.max(1));
             gap_ns = spacing.period_ns;
         }
         run
@@ -190,21 +190,21 @@ impl Climb {
         };
 
         if next.max(fixed) < p.threshold {
-            return Some(equal(Rate::default(), p.threshold - next));
+            return Some(equal(Rate::default(), p.threshold.saturating_sub(next)));
         }
         if fixed <= p.threshold {
             return Some(equal(p.ai, u64::MAX));
         }
         if next <= p.threshold {
-            return Some(equal(p.ai, p.threshold - moving));
+            return Some(equal(p.ai, p.threshold.saturating_sub(moving)));
         }
         let regime = if next > fixed || p.hyper == HyperIncrease::Constant {
-            equal(hyper_step(fixed - p.threshold, p), u64::MAX)
+            equal(hyper_step(fixed.saturating_sub(p.threshold), p), u64::MAX)
         } else if p.hyper == HyperIncrease::Qcn {
             Regime {
-                first: hyper_step(next - p.threshold, p).units(),
+                first: hyper_step(next.saturating_sub(p.threshold), p).units(),
                 growth: p.hai.units(),
-                length: fixed - moving,
+                length: fixed.saturating_sub(moving),
             }
         } else {
             return None;
@@ -249,17 +249,25 @@ impl Climb {
         // What the growth alone adds to Rt in so many steps.
         let grown =
             |steps: u64| widening_mul(growth.wrapping_mul(steps), steps.saturating_sub(1)) >> 1;
-        let rt_after = |steps: u64| u128::from(rt) + widening_mul(first, steps) + grown(steps);
+        let after = |rate: u64, step: u64, steps: u64| {
+            u128::from(rate)
+                .saturating_add(widening_mul(step, steps))
+                .saturating_add(grown(steps))
+        };
+        let rt_after = |steps: u64| after(rt, first, steps);
         // Each step of Rc lags one growth behind.
         let lagging = first.saturating_sub(growth);
-        let rc_after = |steps: u64| u128::from(rc) + widening_mul(lagging, steps) + grown(steps);
+        let rc_after = |steps: u64| after(rc, lagging, steps);
 
         // The largest number of steps that neither meet the maximum nor release.
         let maximum = u128::from(p.maximum.units());
         let release = u128::from(p.maximum.release_threshold().units());
-        let (mut steps, mut too_many) = (0, most.saturating_add(1));
-        while too_many - steps > 1 {
-            let middle = steps + (too_many - steps) / 2;
+        let (mut steps, mut too_many) = (0_u64, most.saturating_add(1));
+        loop {
+            let middle = steps.saturating_add(too_many.saturating_sub(steps) >> 1);
+            if middle == steps {
+                break;
+            }
             if rt_after(middle) <= maximum && rc_after(middle) < release {
                 steps = middle;
             } else {

@@ -91,7 +91,7 @@ impl Pacer {
         if !state.limited() {
             return Due::Now;
         }
-        let mut missing = cost(wire_bytes, p).saturating_sub(self.since + self.carry);
+        let mut missing = cost(wire_bytes, p).saturating_sub(self.credit());
         if missing == 0 {
             return Due::Now;
         }
@@ -102,7 +102,8 @@ impl Pacer {
             let next_ns = ahead.next_event_ns(p).unwrap_or(u64::MAX);
             let until_next = widening_mul(rate.get(), next_ns.saturating_sub(now_ns));
             if missing <= until_next {
-                let wait_ns = saturated(div(missing + u128::from(rate.get() - 1), rate));
+                let rounded_up = missing.saturating_add(u128::from(rate.get() - 1));
+                let wait_ns = saturated(div(rounded_up, rate));
                 return Due::At {
                     at_ns: now_ns.saturating_add(wait_ns),
                 };
@@ -125,7 +126,7 @@ impl Pacer {
     /// The flow's [`State::on_sent`] is another matter and comes after.
     pub fn depart(&mut self, state: &State, wire_bytes: u32, held: bool, p: &RpParams) {
         let cost = cost(wire_bytes, p);
-        let left = (self.since + self.carry).saturating_sub(cost);
+        let left = self.credit().saturating_sub(cost);
         self.carry = if !state.limited() {
             0
         } else if held {
@@ -137,6 +138,10 @@ impl Pacer {
             left
         };
         self.since = 0;
+    }
+
+    fn credit(&self) -> u128 {
+        self.since.saturating_add(self.carry)
     }
 }
 

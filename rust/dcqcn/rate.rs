@@ -8,7 +8,7 @@
 //! dilation; a line beyond that counts as [`Rate::LIMIT`]. The highest bit stays
 //! free, so the sum of two rates never overflows.
 //!
-//! The kernel has no 128-bit division; [`div`] is one in 64-bit steps.
+//! The kernel has no 128-bit division; `div` is one in 64-bit steps.
 
 use core::num::NonZeroU64;
 
@@ -137,4 +137,46 @@ pub(super) fn div(dividend: u128, divisor: NonZeroU64) -> u128 {
 /// What of a 128-bit number fits into 64 bits: all, or as much as there is.
 pub(super) fn saturated(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn division_agrees_with_the_compilers() {
+        // The host has a 128-bit division; numbers of all lengths.
+        let mut seed = 1_u64;
+        let mut next = || {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            seed
+        };
+        let check = |dividend: u128, divisor: u64| {
+            let divisor = NonZeroU64::new(divisor).unwrap_or(NonZeroU64::MIN);
+            let expected = dividend / u128::from(divisor.get());
+            assert_eq!(div(dividend, divisor), expected, "{dividend} / {divisor}");
+        };
+        for _ in 0..20_000 {
+            let dividend = (u128::from(next()) << 64 | u128::from(next())) >> (next() >> 57);
+            check(dividend, next() >> (next() >> 58));
+        }
+        for dividend in [0, 1, u128::from(u64::MAX), 1 << 64, u128::MAX] {
+            for divisor in [1, 2, 10, 1 << 63, u64::MAX] {
+                check(dividend, divisor);
+            }
+        }
+    }
+
+    #[test]
+    fn sums_and_products_stop_at_the_limit() {
+        assert_eq!(Rate::from_mbps(u64::MAX), Rate::LIMIT);
+        assert_eq!(Rate::LIMIT.plus(Rate::LIMIT), Rate::LIMIT);
+        assert_eq!(Rate::LIMIT.times(3), Rate::LIMIT);
+        assert_eq!(Rate::LIMIT.middle(Rate::LIMIT), Rate::LIMIT);
+        assert_eq!(Rate::LIMIT.percent(100), Rate::LIMIT);
+        assert_eq!(Rate::from_mbps(1).minus(Rate::LIMIT), Rate::default());
+        assert_eq!(Rate::from_mbps(3).percent(50).bps(), 1_500_000);
+    }
 }
