@@ -80,7 +80,7 @@ counters! {
     /// Marks on packets that are no data of a connection.
     NpCeNotData, RxeCc, "np_ce_not_data";
     /// Marks on packets that no QP of ours accepts.
-    NpCeInvalid, RxeCc, "np_ce_invalid";
+    NpCeInvalid, RxeCc, "np_ce_invalidx";
     /// CNPs that could not be sent.
     NpCnpSendFailed, RxeCc, "np_cnp_send_failed";
 
@@ -99,7 +99,7 @@ counters! {
 
     /// Data that left as Not-ECT because `ect_mode` is `pass`.
     TxNotEct, RxeCc, "tx_not_ect";
-    /// Data that came to us with a CE mark from its own sender.
+    /// Data that left with the CE mark its own sender gave it because `ect_mode` is `pass`.
     TxBornCe, RxeCc, "tx_born_ce";
 }
 

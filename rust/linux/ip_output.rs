@@ -86,8 +86,24 @@ impl Drop for BottomHalvesOff {
     }
 }
 
+/// The next id for an IPv4 packet between two addresses.
+pub(crate) fn select_ipv4_id(net: Net<'_>, source: [u8; 4], dest: [u8; 4]) -> u16 {
+    let mut header = bindings::iphdr {
+        protocol: PROTOCOL,
+        ..Default::default()
+    };
+    // SAFETY: The namespace is alive, the header plain data.
+    unsafe {
+        let addresses = &mut header.__bindgen_anon_1.addrs;
+        addresses.saddr = u32::from_ne_bytes(source);
+        addresses.daddr = u32::from_ne_bytes(dest);
+        bindings::__ip_select_ident(net.as_ptr(), &mut header, 1);
+    }
+    u16::from_be(header.id)
+}
+
 /// Sends an IP packet without options or extension headers by the device with
-/// interface index `oif`. The IPv4 id and checksum are filled in.
+/// interface index `oif`.
 ///
 /// Any context but hard interrupts, with interrupts on.
 ///
@@ -136,10 +152,7 @@ pub(crate) fn send(net: Net<'_>, oif: i32, packet: &[u8], priority: u32) -> Resu
         core::mem::forget(route);
         // A positive status is the qdisc's (congestion notice): it was sent.
         let status = match family {
-            Family::V4 => {
-                bindings::__ip_select_ident(net.as_ptr(), place.cast(), 1);
-                bindings::ip_local_out(net.as_ptr(), ptr::null_mut(), skb)
-            }
+            Family::V4 => bindings::ip_local_out(net.as_ptr(), ptr::null_mut(), skb),
             Family::V6 => bindings::ip6_local_out(net.as_ptr(), ptr::null_mut(), skb),
         };
         to_result(status.min(0))

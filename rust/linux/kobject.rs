@@ -311,13 +311,10 @@ struct File<K> {
 impl<K> File<K> {
     fn new(name: &dyn fmt::Display, key: K) -> Result<Self> {
         let name = CString::try_from_fmt(format_args!("{name}"))?;
-        let attr = Opaque::new(bindings::attribute {
-            name: name.as_char_ptr(),
-            mode: MODE,
-            ..Default::default()
-        });
-        // SAFETY: The attribute is ours; what is set is a pointer to something static.
-        unsafe { bindings::rxe_cc_sysfs_attr_init(attr.get()) };
+        let attr = Opaque::zeroed();
+        // SAFETY: The attribute is ours. It has a pointer to the name, which stays where it is when
+        // both are moved.
+        unsafe { bindings::rxe_cc_sysfs_attr_init(attr.get(), name.as_char_ptr(), MODE) };
         Ok(Self {
             attr,
             key,

@@ -317,17 +317,17 @@ struct File<T: PortFiles> {
 impl<T: PortFiles> File<T> {
     fn new(name: &dyn fmt::Display, key: T::Key, data: Arc<T>) -> Result<Self> {
         let name = CString::try_from_fmt(format_args!("{name}"))?;
-        let attr = Opaque::new(bindings::ib_port_attribute {
-            attr: bindings::attribute {
-                name: name.as_char_ptr(),
-                mode: MODE,
-                ..Default::default()
-            },
-            show: Some(Self::show),
-            store: None,
-        });
-        // SAFETY: The attribute is ours; what is set is a pointer to something static.
-        unsafe { bindings::rxe_cc_ib_port_attr_init(attr.get()) };
+        let attr = Opaque::zeroed();
+        // SAFETY: The attribute is ours. It has a pointer to the name, which stays where it is when
+        // both are moved.
+        unsafe {
+            bindings::rxe_cc_ib_port_attr_init(
+                attr.get(),
+                name.as_char_ptr(),
+                MODE,
+                Some(Self::show),
+            )
+        };
         Ok(Self {
             attr,
             port: AtomicPtr::new(ptr::null_mut()),

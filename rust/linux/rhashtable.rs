@@ -145,7 +145,6 @@ impl<const W: usize, T: Send + Sync> Table<W, T> {
         let other = from_err_ptr(unsafe {
             bindings::rxe_cc_rhashtable_lookup_get_insert(
                 self.table.get(),
-                (*raw).key.as_ptr().cast(),
                 (*raw).head.get(),
             )
         });

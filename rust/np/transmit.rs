@@ -43,7 +43,11 @@ fn send(net: Net<'_>, target: &Target, params: &NpParams) -> Result {
     cnp.udp_sport = params.udp_sport;
     let priority = u32::from(params.prio);
     match target.local {
-        Addr::V4(_) => {
+        Addr::V4(local) => {
+            // The ICRC covers it.
+            if let Addr::V4(peer) = target.peer {
+                cnp.ip_id = ip_output::select_ipv4_id(net, local, peer);
+            }
             let mut bytes = [0; CNP_V4_LEN];
             cnp.write_v4::<KernelCrc32>(&mut bytes).map_err(|_| EINVAL)?;
             ip_output::send(net, target.oif, &bytes, priority)

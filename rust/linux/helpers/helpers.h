@@ -42,8 +42,13 @@ u64 rxe_cc_percpu_sum_u64(const u64 __percpu *base, unsigned int index);
 void __percpu *rxe_cc_alloc_percpu(size_t size, size_t align);
 
 /* kobjects, sysfs */
-void rxe_cc_sysfs_attr_init(struct attribute *attr);
-void rxe_cc_ib_port_attr_init(struct ib_port_attribute *attr);
+void rxe_cc_sysfs_attr_init(struct attribute *attr, const char *name,
+			    umode_t mode);
+void rxe_cc_ib_port_attr_init(struct ib_port_attribute *attr, const char *name,
+			      umode_t mode,
+			      ssize_t (*show)(struct ib_device *dev, u32 port,
+					      struct ib_port_attribute *attr,
+					      char *buf));
 void rxe_cc_attribute_group_init(struct attribute_group *group,
 				 const char *name, struct attribute **attrs,
 				 umode_t (*is_visible)(struct kobject *kobj,
@@ -61,7 +66,6 @@ struct ib_qp *rxe_cc_restrack_to_qp(struct rdma_restrack_entry *res);
 /* rhashtable: parameters are those that the table was made with */
 void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key);
 void *rxe_cc_rhashtable_lookup_get_insert(struct rhashtable *ht,
-					  const void *key,
 					  struct rhash_head *obj);
 int rxe_cc_rhashtable_remove(struct rhashtable *ht, struct rhash_head *obj);
 unsigned int rxe_cc_rhashtable_nelems(struct rhashtable *ht);

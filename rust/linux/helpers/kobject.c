@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-/* Two functions, so that lockdep has one class a kind of file. */
-void rxe_cc_sysfs_attr_init(struct attribute *attr)
+/*
+ * Members and layout of these structs depend on the configuration. Attributes
+ * have two functions, so that lockdep has one class a kind of file.
+ */
+void rxe_cc_sysfs_attr_init(struct attribute *attr, const char *name,
+			    umode_t mode)
 {
+	*attr = (struct attribute) { .name = name, .mode = mode };
 	sysfs_attr_init(attr);
 }
 
-void rxe_cc_ib_port_attr_init(struct ib_port_attribute *attr)
+void rxe_cc_ib_port_attr_init(struct ib_port_attribute *attr, const char *name,
+			      umode_t mode,
+			      ssize_t (*show)(struct ib_device *dev, u32 port,
+					      struct ib_port_attribute *attr,
+					      char *buf))
 {
+	*attr = (struct ib_port_attribute) {
+		.attr = { .name = name, .mode = mode },
+		.show = show,
+	};
 	sysfs_attr_init(&attr->attr);
 }
 

@@ -6,10 +6,9 @@ void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key)
 }
 
 void *rxe_cc_rhashtable_lookup_get_insert(struct rhashtable *ht,
-					  const void *key,
 					  struct rhash_head *obj)
 {
-	return rhashtable_lookup_get_insert_key(ht, key, obj, ht->p);
+	return rhashtable_lookup_get_insert_fast(ht, obj, ht->p);
 }
 
 int rxe_cc_rhashtable_remove(struct rhashtable *ht, struct rhash_head *obj)
