@@ -80,7 +80,7 @@ counters! {
     /// Marks on packets that are no data of a connection.
     NpCeNotData, RxeCc, "np_ce_not_data";
     /// Marks on packets that no QP of ours accepts.
-    NpCeInvalid, RxeCc, "np_ce_invalidx";
+    NpCeInvalid, RxeCc, "np_ce_invalid";
     /// CNPs that could not be sent.
     NpCnpSendFailed, RxeCc, "np_cnp_send_failed";
 
