@@ -13,27 +13,43 @@ build_dir() {
 
 # source_files: what belongs to the checkout, NUL-separated: tracked or new, not
 # what .gitignore names. Without git everything but usual build output.
-source_files() {
-	cd "$SRC" || return
+source_files() (
+	cd "$SRC" || exit
 	if git -c safe.directory='*' rev-parse --git-dir >/dev/null 2>&1; then
 		git -c safe.directory='*' ls-files -z --cached --others --exclude-standard --deduplicate
 	else
 		find . -name target -prune -o -name '.*.cmd' -o -name '*.o' -o -name '*.ko' -o -name '*.mod*' -o -type f -printf '%P\0'
 	fi | while IFS= read -r -d '' file; do
-		[[ -f $file || -L $file ]] && printf '%s\0' "$file"
+		[[ ! -f $file && ! -L $file ]] || printf '%s\0' "$file"
 	done | sort -z
-}
+)
 
-# copy_sources DIR: bring DIR to the state of the checkout. Times are kept, so
-# make sees what changed; what left the checkout leaves the copy.
+# copy_sources DIR: bring DIR to the state of the checkout. What changed gets the
+# time of the copy, not its own: a file that was saved during the last build is
+# older than that build's output. What left the checkout leaves the copy.
 copy_sources() {
-	local copy=$1/src list=$1/files
+	local copy=$1/src list=$1/files new=$1/new file try
 	mkdir -p "$copy"
-	source_files >"$list.new"
+	rm -rf "$new"
+	mkdir "$new"
+	# Someone may be saving a file at this moment: then once more.
+	for try in 1 2 3; do
+		source_files >"$list.new"
+		tar -C "$SRC" --null --verbatim-files-from -T "$list.new" -cf "$1/files.tar" 2>"$list.err" && break
+		((try < 3)) || die "cannot copy the checkout: $(head -n 1 "$list.err")"
+		sleep 0.2
+	done
+	tar -C "$new" --no-same-owner --touch -xf "$1/files.tar"
+	rm "$1/files.tar"
+	while IFS= read -r -d '' file; do
+		cmp -s -- "$new/$file" "$copy/$file" && continue
+		mkdir -p -- "$(dirname "$copy/$file")"
+		mv -f -- "$new/$file" "$copy/$file"
+	done <"$list.new"
+	rm -rf "$new"
 	if [[ -e $list ]]; then
 		comm -z -23 "$list" "$list.new" | (cd "$copy" && xargs -0 -r rm -f --)
 	fi
-	tar -C "$SRC" --null --verbatim-files-from -T "$list.new" -cf - | tar -C "$copy" --no-same-owner -xf -
 	mv "$list.new" "$list"
 }
 

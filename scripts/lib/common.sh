@@ -11,6 +11,8 @@ SRC=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 CACHE=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rxe_cc
 ROOTFS=$CACHE/rootfs
 
+export LC_ALL=C
+
 # Exit status of errors that are the lab's own, not the command's.
 LAB_FAILED=126
 
@@ -21,7 +23,7 @@ die() {
 	exit "$LAB_FAILED"
 }
 
-# Child process of the moment; on every way out it goes with all its own.
+# The child process of the moment; it goes with all its own.
 CHILD=
 stop_child() {
 	local pid=$CHILD
@@ -29,6 +31,14 @@ stop_child() {
 	[[ -n $pid ]] || return 0
 	kill -KILL "$pid" 2>/dev/null || return 0
 	wait "$pid" 2>/dev/null || true
+}
+
+# On every way out: nothing goes on running, and a terminal that a guest had is
+# as it was.
+terminal=
+leave() {
+	stop_child
+	[[ -z $terminal ]] || stty "$terminal" || true
 }
 
 # exec_ns CMD...: become CMD in mount and process name spaces of its own. When

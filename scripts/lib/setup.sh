@@ -121,6 +121,14 @@ furnish() {
 	mkdir -p "$new/src" "$new/share" "$new/lab"
 }
 
+# mend_apt: finish what an interrupted installation left, and read the lists again.
+mend_apt() {
+	wait_child in_rootfs -- dpkg --configure -a
+	wait_child apt_rootfs -f install
+	sources >"$ROOTFS/etc/apt/sources.list"
+	wait_child apt_rootfs update
+}
+
 apt_rootfs() {
 	in_rootfs -e DEBIAN_FRONTEND=noninteractive -- apt-get -qy --no-install-recommends "$@"
 }
@@ -141,9 +149,7 @@ step_base() {
 step_packages() {
 	stamped packages "$(packages_key)" && return 0
 	install_packages() {
-		wait_child in_rootfs -- dpkg --configure -a
-		sources >"$ROOTFS/etc/apt/sources.list"
-		wait_child apt_rootfs update
+		mend_apt
 		wait_child apt_rootfs install "${PACKAGES[@]}"
 		wait_child apt_rootfs clean
 	}
@@ -190,12 +196,7 @@ step_kernel() {
 	[[ -s $CACHE/stamps/kernel && -e $ROOTFS/boot/vmlinuz-$(lab_krel) ]] && return 0
 	unstamp kernel headers
 	local kernel krel kver
-	update_lists() {
-		wait_child in_rootfs -- dpkg --configure -a
-		sources >"$ROOTFS/etc/apt/sources.list"
-		wait_child apt_rootfs update
-	}
-	logged kernel-list "kernel: looking for the newest $KERNEL_SERIES in $SUITE-backports" update_lists
+	logged kernel-list "kernel: looking for the newest $KERNEL_SERIES in $SUITE-backports" mend_apt
 	kernel=$(newest_kernel)
 	[[ -n $kernel ]] || die "the mirror $MIRROR has no linux $KERNEL_SERIES with image, headers and source of one version in $SUITE-backports"
 	read -r krel kver <<<"$kernel"
@@ -204,7 +205,7 @@ step_kernel() {
 		# An older one goes: the lab holds one kernel, and the source is large.
 		local old
 		# shellcheck disable=SC2016
-		old=$(chroot "$ROOTFS" dpkg-query -W -f '${Package}\n' 'linux-*-7.*' 2>/dev/null | grep -vF -e "$krel" -e "linux-source-$KERNEL_SERIES" | sed 's/$/-/' || true)
+		old=$(chroot "$ROOTFS" dpkg-query -W -f '${Package}\n' 'linux-*-7.*' 2>/dev/null | grep -vF -e "${krel%-amd64}" -e "linux-source-$KERNEL_SERIES" | sed 's/$/-/' || true)
 		# shellcheck disable=SC2086
 		wait_child apt_rootfs -t "$SUITE-backports" install "linux-image-$krel=$kver" "linux-headers-$krel=$kver" \
 			"linux-source-$KERNEL_SERIES=$kver" $old

@@ -59,8 +59,8 @@ new_run() {
 	local old lock_old
 	mkdir -p "$CACHE/runs"
 	while read -r old; do
-		exec {lock_old}>>"$CACHE/runs/$old/lock"
-		flock -n "$lock_old" && rm -rf --one-file-system -- "$CACHE/runs/${old:?}"
+		{ exec {lock_old}>>"$CACHE/runs/$old/lock"; } 2>/dev/null || continue
+		! flock -n "$lock_old" || rm -rf --one-file-system -- "$CACHE/runs/${old:?}"
 		exec {lock_old}>&-
 	done < <(find "$CACHE/runs" -mindepth 1 -maxdepth 1 -type d -printf '%T@ %f\n' | sort -rn | tail -n +21 | cut -d' ' -f2)
 	run=$(mktemp -d "$CACHE/runs/$(date +%m%d-%H%M%S)-XXXX")
@@ -107,9 +107,9 @@ boot() {
 		"$accel" "$vm_smp" "$vm_mem" "$vm_timeout" "/boot/vmlinux-$(lab_krel)" "${1-}"
 }
 
-# start_guest [tty]: boot and judge how it ended; the guest's status.
+# start_guest [tty]: boot and judge how it ended; the guest's status in $verdict.
 start_guest() {
-	local status=0 accel result
+	local status=0 accel
 	accel=$(accelerator)
 	wait_child boot "$@" || status=$?
 	if [[ -e $run/console ]]; then
@@ -117,19 +117,19 @@ start_guest() {
 		[[ -z $vm_log ]] || cp "$run/dmesg.log" "$vm_log"
 		[[ -z $vm_share ]] || cp "$run/dmesg.log" "$vm_share/dmesg.log"
 	fi
-	result=$([[ ! -e $run/status ]] || tr -dc 0-9 <"$run/status")
-	if [[ -n $result ]]; then
-		return "$result"
-	elif ((status == 124)); then
+	verdict=$([[ ! -e $run/status ]] || tr -dc 0-9 <"$run/status")
+	[[ -z $verdict ]] || return 0
+	if ((status == 124)); then
 		say "timeout: no end after $vm_timeout s (kernel log: $run/dmesg.log)"
-		return 124
+		verdict=124
 	elif ((status == 0)); then
 		tail -n 40 "$run/dmesg.log" | sed 's/^/[lab]   | /' >&2
 		say "the guest died (above; the whole kernel log: $run/dmesg.log)"
-		return 125
+		verdict=125
+	else
+		sed 's/^/[lab]   | /' "$run"/*.err >&2 || true
+		die "QEMU failed with status $status"
 	fi
-	sed 's/^/[lab]   | /' "$run"/*.err >&2 2>/dev/null || true
-	die "QEMU did not start (status $status)"
 }
 
 prepare_guest() {
@@ -139,16 +139,17 @@ prepare_guest() {
 }
 
 lab_run() {
-	local rest run run_lock
+	local rest run run_lock verdict
 	vm_options "$@"
 	((${#rest[@]})) || die "run what? scripts/lab run -- CMD"
 	use_lab run
 	prepare_guest "${rest[@]}"
 	start_guest </dev/null
+	exit "$verdict"
 }
 
 lab_shell() {
-	local rest run run_lock status=0 saved
+	local rest run run_lock verdict
 	vm_options "$@"
 	((${#rest[@]} == 0)) || die "lab shell takes no command: scripts/lab run -- CMD"
 	[[ -t 0 && -t 1 ]] || die "lab shell needs a terminal; commands go to scripts/lab run -- CMD"
@@ -158,8 +159,8 @@ lab_shell() {
 	stty size >"$run/guest/size"
 	printf '%s\n' "${TERM:-vt100}" >"$run/guest/term"
 	say "booting; the shell's end (exit, ^D) ends the guest"
-	saved=$(stty -g)
-	start_guest tty || status=$?
-	stty "$saved"
-	return "$status"
+	# shellcheck disable=SC2034 # leave() reads it
+	terminal=$(stty -g)
+	start_guest tty
+	exit "$verdict"
 }
