@@ -97,6 +97,23 @@ counters! {
     /// CNPs for which no state could be made.
     RpCnpNoMemory, RxeCc, "rp_cnp_no_memory";
 
+    /// Rate cuts of all flows.
+    RpRateCuts, RxeCc, "rp_rate_cuts";
+    /// Rate increases of all flows.
+    RpRateIncreases, RxeCc, "rp_rate_increases";
+    /// QPs whose rate is limited at this moment.
+    RpLimitedQps, RxeCc, "rp_limited_qps";
+    /// Packets held at this moment.
+    RpHeldPackets, RxeCc, "rp_held_packets";
+    /// The longest that a packet was held and then sent, in us.
+    RpHeldMaxUs, RxeCc, "rp_held_max_us";
+    /// Held packets dropped because the transport went back and repeats them.
+    RpRewoundPackets, RxeCc, "rp_rewound_packets";
+    /// Packets dropped because their QP, net device or RDMA device goes.
+    RpPurgedPackets, RxeCc, "rp_purged_packets";
+    /// READ responses and ACKs behind them dropped because too many were held.
+    RpDroppedResponses, RxeCc, "rp_dropped_responses";
+
     /// Data that left as Not-ECT because `ect_mode` is `pass`.
     TxNotEct, RxeCc, "tx_not_ect";
     /// Data that left with the CE mark its own sender gave it because `ect_mode` is `pass`.

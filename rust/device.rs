@@ -20,10 +20,12 @@ use crate::{
         rdma::{IbDeviceHandle, IbDeviceRef, RdmaClient},
         rhashtable::Entry,
     },
+    np,
     qp::Seen,
+    rp,
     sysfs::{counters::PortCounters, knobs::Ecn},
 };
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kernel::{
     prelude::*,
     sync::{new_mutex, rcu, Arc, ArcBorrow, Mutex},
@@ -56,6 +58,11 @@ pub(crate) struct Device {
     pub(crate) seen: Seen,
     /// QPNs of the device whose context is asked for or known not to exist.
     pub(crate) unresolved: AtomicU32,
+    /// The speed of its link is to be read again.
+    pub(crate) line_rate_stale: AtomicBool,
+    /// Its reaction point.
+    #[pin]
+    pub(crate) rp: rp::port::Port,
 }
 
 impl Device {
@@ -99,13 +106,23 @@ impl KnobOwner for Owner {
     }
 
     fn knob_changed(&self, id: KnobId) {
-        crate::np::knob_changed(&self.0, id);
+        np::knob_changed(&self.0, id);
+        rp::knob_changed(&self.0, id);
     }
 }
 
 impl CounterSource for Owner {
     fn counters(&self) -> &Counters {
         &self.0.counters
+    }
+
+    fn read(&self, counter: Counter) -> u64 {
+        match counter {
+            Counter::RpLimitedQps => self.0.rp.limited_qps(),
+            Counter::RpHeldPackets => self.0.rp.held_packets(),
+            Counter::RpHeldMaxUs => self.0.rp.held_max_us(),
+            counter => self.0.counters.get(counter),
+        }
     }
 }
 
@@ -138,13 +155,17 @@ impl Directories {
 /// Removes what a net device carries when it goes.
 #[pin_data]
 pub(crate) struct Watcher {
+    tables: Arc<Tables>,
     directories: Arc<Directories>,
 }
 
 impl Watcher {
-    /// A watcher of these directories.
-    pub(crate) fn new(directories: Arc<Directories>) -> impl PinInit<Self, Error> {
-        try_pin_init!(Self { directories }? Error)
+    /// A watcher for these devices and directories.
+    pub(crate) fn new(
+        tables: Arc<Tables>,
+        directories: Arc<Directories>,
+    ) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self { tables, directories }? Error)
     }
 }
 
@@ -152,6 +173,19 @@ impl NetDeviceNotifier for Watcher {
     fn notify(&self, event: NetDeviceEvent, dev: &NetDeviceRef, rtnl: &Rtnl) {
         if event == NetDeviceEvent::Unregister {
             self.directories.remove(dev.id(), rtnl);
+        }
+        let device = self
+            .tables
+            .devices
+            .get(&key(dev.id()), &rcu::read_lock())
+            .map(Arc::from);
+        let Some(device): Option<Arc<DeviceEntry>> = device else {
+            return;
+        };
+        rp::netdev_event(&device, event);
+        if matches!(event, NetDeviceEvent::Up | NetDeviceEvent::Change) {
+            device.line_rate_stale.store(true, Ordering::Relaxed);
+            self.tables.kick();
         }
     }
 }
@@ -188,6 +222,7 @@ impl Client {
             .ecn
             .lock()
             .push((device.netdev.id(), ecn), GFP_KERNEL)?;
+        rp::read_line_rate(device, rtnl);
         Ok(())
     }
 }
@@ -214,6 +249,8 @@ impl RdmaClient for Client {
                 counters: Counters::new()?,
                 seen: Seen::new(),
                 unresolved: AtomicU32::new(0),
+                line_rate_stale: AtomicBool::new(false),
+                rp <- rp::port::Port::new(&Knobs::new()),
             }? Error),
             GFP_KERNEL,
         )?;
@@ -245,10 +282,23 @@ impl RdmaClient for Client {
     }
 
     fn remove(&self, _ib: &IbDeviceRef, data: KBox<Binding>) {
+        if !self.tables.is_draining() {
+            rp::close_device(&data.device);
+        }
         {
             let rtnl = Rtnl::lock();
             self.unbind_netdev(&data.device, &rtnl);
         }
         self.tables.remove_device(&data.device);
+    }
+}
+
+/// Reads the speeds of links that changed. The worker's part; sleeps.
+pub(crate) fn read_line_rates(tables: &Tables) {
+    let stale = tables
+        .devices
+        .collect(|device| device.line_rate_stale.swap(false, Ordering::Relaxed));
+    for device in stale.iter().flatten() {
+        rp::read_line_rate(device, &Rtnl::lock());
     }
 }

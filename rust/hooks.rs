@@ -221,14 +221,20 @@ impl NetfilterHooks for Tables {
     }
 
     fn local_out(&self, mut skb: SkBuff, state: &HookState<'_>) -> Verdict {
-        let to_do = Packet::parse(&skb, state.family).and_then(|packet| {
+        let seen = Packet::parse(&skb, state.family).and_then(|packet| {
             let guard = rcu::read_lock();
             let device = device::find(self, state.out_dev()?, &guard)?;
-            ect::to_do(&device, &packet)
+            Some((ect::to_do(&device, &packet), rp::leaving(&device, &packet)))
         });
-        if let Some(tos) = to_do {
+        let Some((tos, leaving)) = seen else {
+            return Verdict::Accept(skb);
+        };
+        if let Some(tos) = tos {
             ect::set_tos(&mut skb, state.family, tos);
         }
-        Verdict::Accept(skb)
+        match leaving {
+            Some(leaving) => rp::send(self, leaving, skb, state),
+            None => Verdict::Accept(skb),
+        }
     }
 }

@@ -348,8 +348,9 @@ fn answer(tables: &Tables, qp: &Arc<QpEntry>, context: Option<QpContext>, checke
     if resolved {
         qp.device.unresolved.fetch_sub(1, Ordering::Relaxed);
     }
-    if old.is_some() && old.map(identity) != context.map(identity) {
+    if old.map(identity) != context.map(identity) {
         np::forget(tables, qp);
+        rp::flow::context_changed(tables, qp, old.as_ref(), context.as_ref());
     }
     for pending in pending {
         let Pending {
@@ -363,7 +364,7 @@ fn answer(tables: &Tables, qp: &Arc<QpEntry>, context: Option<QpContext>, checke
             np::answered(tables, qp, context, target, marks, close);
         }
         if cnps > 0 {
-            rp::answered(qp, context, source, cnps);
+            rp::answered(tables, qp, context, source, cnps);
         }
     }
 }

@@ -57,7 +57,7 @@ impl kernel::Module for RxeCc {
         let hooks = Arc::pin_init(NetHooks::new(tables.clone()), GFP_KERNEL)?;
         module.hooks = Some(hooks.clone());
         let directories = Arc::pin_init(device::Directories::new(), GFP_KERNEL)?;
-        let watcher = device::Watcher::new(directories.clone());
+        let watcher = device::Watcher::new(tables.clone(), directories.clone());
         module.watcher = Some(KBox::pin_init(
             NotifierRegistration::new(watcher),
             GFP_KERNEL,
@@ -77,6 +77,8 @@ impl kernel::Module for RxeCc {
 
 impl Drop for RxeCc {
     fn drop(&mut self) {
+        // Packets that are held go out first, in order, and no more are held.
+        self.tables.drain();
         self.client = None;
         self.watcher = None;
         self.hooks = None;

@@ -15,8 +15,9 @@ use crate::{
     },
     np::Flow,
     qp::{Qp, Queue},
+    rp,
 };
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kernel::{
     prelude::*,
     sync::{rcu, Arc},
@@ -25,9 +26,11 @@ use kernel::{
 /// All that the hooks and the worker share.
 #[pin_data]
 pub(crate) struct Tables {
-    // First, for it is dropped first: it uses the others.
+    // First, for they are dropped first: they use the others.
     #[pin]
-    worker: Worker<Tables>,
+    worker: Worker<Tables, 0>,
+    #[pin]
+    held_worker: Worker<Tables, 1>,
     /// Devices, by net device.
     #[pin]
     pub(crate) devices: Table<2, Device>,
@@ -37,15 +40,24 @@ pub(crate) struct Tables {
     /// NP flows that were marked lately.
     #[pin]
     pub(crate) flows: Table<6, Flow>,
+    /// RP flows that have a state.
+    #[pin]
+    pub(crate) rp_flows: Table<7, rp::flow::Flow>,
     /// QPs whose context is to be asked for.
     #[pin]
     pub(crate) queue: Queue,
     /// The number of the next device.
     pub(crate) next_number: AtomicU32,
+    /// The module goes: nothing may be held.
+    draining: AtomicBool,
 }
 
 impl_has_worker! {
-    impl HasWorker for Tables { self.worker, Tables::work }
+    impl HasWorker<0> for Tables { self.worker, Tables::work }
+}
+
+impl_has_worker! {
+    impl HasWorker<1> for Tables { self.held_worker, rp::doorbell::watch }
 }
 
 /// How often the worker looks for what is no longer used.
@@ -57,11 +69,14 @@ impl Tables {
         Arc::pin_init(
             try_pin_init!(Self {
                 worker <- Worker::new(c"rxe_cc"),
+                held_worker <- Worker::new(c"rxe_cc_held"),
                 devices <- Table::new(),
                 qps <- Table::new(),
                 flows <- Table::new(),
+                rp_flows <- Table::new(),
                 queue <- Queue::new(),
                 next_number: AtomicU32::new(1),
+                draining: AtomicBool::new(false),
             }? Error),
             GFP_KERNEL,
         )
@@ -77,13 +92,31 @@ impl Tables {
         self.worker.kick_in_ms(SWEEP_MS);
     }
 
+    /// Has the worker look after the QPs whose packets are held. Any context.
+    pub(crate) fn watch_held(&self) {
+        self.held_worker.kick_in_ms(rp::doorbell::PERIOD_MS);
+    }
+
+    /// Whether the module goes, and nothing may be held.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Lets all packets go that are held, in order, and holds no more. Sleeps.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        rp::drain(self);
+    }
+
     fn work(&self) {
+        crate::device::read_line_rates(self);
         self.queue.resolve(self);
         crate::qp::sweep(self);
         crate::np::sweep(self);
+        rp::flow::sweep(self);
         if !self.queue.is_empty() {
             self.kick();
-        } else if !self.qps.is_empty() || !self.flows.is_empty() {
+        } else if !self.qps.is_empty() || !self.flows.is_empty() || !self.rp_flows.is_empty() {
             self.sweep_later();
         }
     }
@@ -103,7 +136,11 @@ impl Tables {
     pub(crate) fn clear(&self) {
         self.queue.forget(|_| true);
         // A walk may miss an entry while the table shrinks.
-        while !self.flows.is_empty() || !self.qps.is_empty() || !self.devices.is_empty() {
+        while !self.flows.is_empty()
+            || !self.rp_flows.is_empty()
+            || !self.qps.is_empty()
+            || !self.devices.is_empty()
+        {
             self.remove_if(|_| true);
             self.devices.for_each(|device| {
                 self.devices.remove(&device);
@@ -113,6 +150,7 @@ impl Tables {
     }
 
     fn remove_if(&self, wanted: impl Fn(&Device) -> bool) {
+        rp::flow::forget_if(self, &wanted);
         self.flows.for_each(|flow| {
             if wanted(&flow.device) {
                 self.flows.remove(&flow);

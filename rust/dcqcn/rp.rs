@@ -74,6 +74,19 @@ pub struct Events {
 }
 
 impl Events {
+    /// What happened in two calls, one after the other. The credit is the second
+    /// one's: the pacer has the first one's already.
+    pub fn and(self, later: Self) -> Self {
+        Events {
+            cuts: self.cuts.saturating_add(later.cuts),
+            increases: self.increases.saturating_add(later.increases),
+            limiter_on: later.limiter_on || (self.limiter_on && !later.limiter_off),
+            limiter_off: later.limiter_off || (self.limiter_off && !later.limiter_on),
+            credit: later.credit,
+            rounds: self.rounds.saturating_add(later.rounds),
+        }
+    }
+
     /// What happens in [`State::first_cnp`].
     pub fn of_first_cnp(p: &RpParams) -> Self {
         Events {
@@ -147,7 +160,7 @@ impl State {
 
     /// A CNP: a cut, now or when the monitor period ends.
     pub fn on_cnp(&mut self, now_ns: u64, p: &RpParams) -> Events {
-        self.observed(|state| {
+        self.observed(p, |state| {
             let mut events = state.run_until(now_ns, p);
             if state.forgotten {
                 *state = State::first_cnp(state.now_ns, p);
@@ -168,7 +181,7 @@ impl State {
 
     /// A packet of `wire_bytes` (the Ethernet frame without FCS) left.
     pub fn on_sent(&mut self, now_ns: u64, wire_bytes: u32, p: &RpParams) -> Events {
-        self.observed(|state| {
+        self.observed(p, |state| {
             let mut events = state.run_until(now_ns, p);
             if let (true, Some(period)) = (state.climb.limited, p.byte_reset) {
                 let bytes = state.bytes.saturating_add(u64::from(wire_bytes));
@@ -181,7 +194,7 @@ impl State {
 
     /// A read: brings the state to `now_ns`.
     pub fn advance(&mut self, now_ns: u64, p: &RpParams) -> Events {
-        self.observed(|state| state.run_until(now_ns, p))
+        self.observed(p, |state| state.run_until(now_ns, p))
     }
 
     /// The knobs, the line rate or the dilation changed at `now_ns`; acts at
@@ -196,7 +209,7 @@ impl State {
     /// that the recovery from a later cut does not stop at a line rate of the
     /// past.
     pub fn on_params(&mut self, now_ns: u64, old: &RpParams, new: &RpParams) -> Events {
-        self.observed(|state| {
+        self.observed(new, |state| {
             let mut events = state.run_until(now_ns, old);
             state.take_rates_over(old, new);
             state.alpha.on_params(state.now_ns, old, new);
@@ -273,15 +286,28 @@ impl State {
                 && now_ns.saturating_sub(self.last_cnp_ns) >= p.forget_ns)
     }
 
-    /// Runs `change` and notes whether it switched the limiter.
-    fn observed(&mut self, change: impl FnOnce(&mut Self) -> Events) -> Events {
+    /// Runs `change`, and notes whether it switched the limiter or left a state
+    /// that is of no more use.
+    fn observed(&mut self, p: &RpParams, change: impl FnOnce(&mut Self) -> Events) -> Events {
         let before = self.climb.limited;
         let events = change(self);
         let after = self.climb.limited;
+        self.forget_if_due(p);
         Events {
             limiter_on: !before && after,
             limiter_off: before && !after,
             ..events
+        }
+    }
+
+    /// Becomes what a flow without state is, once the state may be freed.
+    fn forget_if_due(&mut self, p: &RpParams) {
+        if !self.forgotten && self.can_free(self.now_ns, p) {
+            self.climb = Climb::unlimited(p.maximum);
+            // From no particular time, as it must not matter when it was noticed.
+            self.alpha = AlphaClock::new(Alpha::ZERO, 0);
+            self.bytes = 0;
+            self.forgotten = true;
         }
     }
 
@@ -311,12 +337,7 @@ impl State {
             events.rounds = events.rounds.saturating_add(1);
         }
         self.pass_until(now_ns, &mut events);
-        if !self.forgotten && self.can_free(now_ns, p) {
-            self.climb = Climb::unlimited(p.maximum);
-            // From no particular time, as it must not matter when it was noticed.
-            self.alpha = AlphaClock::new(Alpha::ZERO, 0);
-            self.forgotten = true;
-        }
+        self.forget_if_due(p);
         events
     }
 

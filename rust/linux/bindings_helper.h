@@ -7,6 +7,7 @@
 #define RXE_CC_BINDINGS_HELPER_H
 
 #include <linux/crc32.h>
+#include <linux/ethtool.h>
 #include <linux/hrtimer.h>
 #include <linux/if_vlan.h>
 #include <linux/kobject.h>

@@ -17,5 +17,6 @@ pub(crate) mod percpu;
 pub(crate) mod port_attrs;
 pub(crate) mod rdma;
 pub(crate) mod rhashtable;
+pub(crate) mod skb_queue;
 pub(crate) mod skbuff;
 pub(crate) mod workqueue;

@@ -126,6 +126,13 @@ impl NetDevice {
         Self(ptr)
     }
 
+    /// The speed of the link in Mb/s, when it is known.
+    pub(crate) fn speed_mbps(&self, _rtnl: &Rtnl) -> Option<u32> {
+        // SAFETY: A reference is held, and the RTNL.
+        let speed = unsafe { bindings::rxe_cc_dev_speed(self.as_ptr()) };
+        (speed != u32::MAX && speed != 0).then_some(speed)
+    }
+
     /// Whether the device is registered, neither before nor after that.
     pub(crate) fn is_registered(&self, _rtnl: &Rtnl) -> bool {
         // SAFETY: A reference is held; `reg_state` changes under the RTNL only.

@@ -44,6 +44,19 @@ impl<'a> HookState<'a> {
         unsafe { Net::from_raw(self.state.net) }
     }
 
+    /// Where the packet goes on when it is held.
+    pub(super) fn okfn(
+        &self,
+    ) -> Option<
+        unsafe extern "C" fn(
+            *mut bindings::net,
+            *mut bindings::sock,
+            *mut bindings::sk_buff,
+        ) -> core::ffi::c_int,
+    > {
+        self.state.okfn
+    }
+
     /// The device by which the packet came in (at LOCAL_IN).
     pub(crate) fn in_dev(&self) -> Option<&'a NetDeviceRef> {
         // SAFETY: A packet's device lives at least as long as the hook runs (RCU).

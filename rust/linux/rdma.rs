@@ -7,6 +7,7 @@
 
 use super::{bindings, netdevice::NetDevice};
 use core::{
+    marker::PhantomData,
     ptr::{self, NonNull},
     sync::atomic::{AtomicPtr, Ordering},
 };
@@ -58,11 +59,9 @@ impl IbDeviceRef {
         }
     }
 
-    /// Looks up the context of a QP, as `rdma resource show qp` does: through
-    /// restrack, so a QP under destroy is no longer found.
-    ///
-    /// Sleeps. `ENOENT`: no such QP (any more).
-    pub(crate) fn query_qp(&self, qpn: u32) -> Result<QpContext> {
+    /// Finds a QP, as `rdma resource show qp` does: through restrack, so a QP under
+    /// destroy is no longer found. Sleeps.
+    fn find_qp(&self, qpn: u32) -> Result<TrackedQp<'_>> {
         // SAFETY: The device is alive and its restrack database with it.
         let entry = from_err_ptr(unsafe {
             bindings::rdma_restrack_get_byid(
@@ -71,33 +70,80 @@ impl IbDeviceRef {
                 qpn,
             )
         })?;
+        // INVARIANT: The lookup took a reference.
+        Ok(TrackedQp(entry, PhantomData))
+    }
+
+    /// The context of a QP. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: there is no such QP, or it is under destroy.
+    pub(crate) fn query_qp(&self, qpn: u32) -> Result<QpContext> {
+        self.find_qp(qpn)?.query()
+    }
+
+    /// Rings the doorbell of a QP without posting work, if `ring` says so of its
+    /// context; that is returned. A QP whose state allows no sending is never rung.
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As for [`query_qp`](Self::query_qp).
+    pub(crate) fn ring_doorbell(
+        &self,
+        qpn: u32,
+        ring: impl FnOnce(&QpContext) -> bool,
+    ) -> Result<QpContext> {
+        let qp = self.find_qp(qpn)?;
+        let context = qp.query()?;
+        if matches!(context.state, QpState::Rts | QpState::Sqd | QpState::Sqe) && ring(&context) {
+            // SAFETY: The reference on the entry keeps the QP; an empty list posts nothing.
+            to_result(unsafe { bindings::rxe_cc_ring_doorbell(qp.as_ptr()) })?;
+        }
+        Ok(context)
+    }
+}
+
+/// A QP that cannot be destroyed for as long as the value lives.
+///
+/// # Invariants
+///
+/// Holds a reference on the restrack entry of a QP.
+struct TrackedQp<'a>(
+    *mut bindings::rdma_restrack_entry,
+    PhantomData<&'a IbDeviceRef>,
+);
+
+impl TrackedQp<'_> {
+    fn as_ptr(&self) -> *mut bindings::ib_qp {
+        // SAFETY: An entry of that type is the `res` of an `ib_qp`.
+        unsafe { bindings::rxe_cc_restrack_to_qp(self.0) }
+    }
+
+    fn query(&self) -> Result<QpContext> {
         let mut attr = bindings::ib_qp_attr::default();
         let mut init = bindings::ib_qp_init_attr::default();
-        // SAFETY: An entry of that type is the `res` of an `ib_qp`, which lives while the reference
-        // taken by the lookup is held: destroy waits for it. Both results are plain data.
-        let (status, kind) = unsafe {
-            let qp = bindings::rxe_cc_restrack_to_qp(entry);
-            let status = bindings::ib_query_qp(
+        // SAFETY: The reference on the entry keeps the QP, for destroy waits for it; both results
+        // are plain data.
+        let (kind, user) = unsafe {
+            let qp = self.as_ptr();
+            to_result(bindings::ib_query_qp(
                 qp,
                 &mut attr,
                 bindings::ib_qp_attr_mask_IB_QP_STATE as i32,
                 &mut init,
-            );
-            let kind = (*qp).qp_type;
-            bindings::rdma_restrack_put(entry);
-            (status, kind)
+            ))?;
+            ((*qp).qp_type, (*self.0).user)
         };
-        to_result(status)?;
-        let service = match kind {
-            bindings::ib_qp_type_IB_QPT_RC => QpType::Rc,
-            bindings::ib_qp_type_IB_QPT_UC => QpType::Uc,
-            bindings::ib_qp_type_IB_QPT_UD => QpType::Ud,
-            _ => QpType::Other,
-        };
-        // SAFETY: `rdma_ah_attr` of a RoCE device keeps its GRH in place; plain data.
         let grh = &attr.ah_attr.grh;
         Ok(QpContext {
-            service,
+            service: match kind {
+                bindings::ib_qp_type_IB_QPT_RC => QpType::Rc,
+                bindings::ib_qp_type_IB_QPT_UC => QpType::Uc,
+                bindings::ib_qp_type_IB_QPT_UD => QpType::Ud,
+                _ => QpType::Other,
+            },
             state: QpState::from_raw(attr.qp_state),
             dest_qpn: attr.dest_qp_num,
             // SAFETY: Any bytes are a GID.
@@ -105,7 +151,15 @@ impl IbDeviceRef {
             traffic_class: grh.traffic_class,
             service_level: attr.ah_attr.sl,
             ack_timeout: attr.timeout,
+            user,
         })
+    }
+}
+
+impl Drop for TrackedQp<'_> {
+    fn drop(&mut self) {
+        // SAFETY: The reference is ours by the invariant.
+        unsafe { bindings::rdma_restrack_put(self.0) };
     }
 }
 
@@ -175,8 +229,10 @@ pub(crate) struct QpContext {
     pub(crate) traffic_class: u8,
     /// Service level of what the QP sends (RC, UC).
     pub(crate) service_level: u8,
-    /// Local ACK timeout, 4.096 us * 2^n.
+    /// Local ACK timeout, 4.096 us * 2^n; 0: none.
     pub(crate) ack_timeout: u8,
+    /// A process owns the QP, not the kernel.
+    pub(crate) user: bool,
 }
 
 /// A device that keeps its registration for as long as the value lives: the
@@ -235,7 +291,7 @@ impl IbDeviceHandle {
         let ptr = (*device)?;
         // SAFETY: Alive by the invariant, while the lock is held.
         // INVARIANT: On success the count is the new value's.
-        unsafe { bindings::rxe_cc_ib_device_try_get(ptr.as_ptr()) }.then_some(IbDevice(ptr))
+        unsafe { bindings::rxe_cc_ib_device_try_get(ptr.as_ptr()) }.then(|| IbDevice(ptr))
     }
 }
 

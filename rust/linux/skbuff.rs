@@ -127,6 +127,34 @@ impl SkBuff {
         }
     }
 
+    /// The memory that the buffer takes, in bytes.
+    pub(crate) fn truesize(&self) -> u32 {
+        // SAFETY: Valid by the invariant.
+        unsafe { bindings::rxe_cc_skb_truesize(self.as_ptr()) }
+    }
+
+    /// The length of the Ethernet frame, without FCS, in which a buffer with a route
+    /// will leave; 0 without a route.
+    pub(crate) fn wire_len(&self) -> u32 {
+        match self.route_dev() {
+            // SAFETY: Valid by the invariant, with a route.
+            Some(_) => unsafe { bindings::rxe_cc_skb_wire_len(self.as_ptr()) },
+            None => 0,
+        }
+    }
+
+    /// Parts the buffer from the socket that sent it.
+    pub(crate) fn orphan(&mut self) {
+        // SAFETY: Valid by the invariant.
+        unsafe { bindings::rxe_cc_skb_orphan(self.as_ptr()) };
+    }
+
+    /// Drops the packet, which is lost by that.
+    pub(crate) fn discard(self) {
+        // SAFETY: The reference is ours by the invariant, and given up here.
+        unsafe { bindings::rxe_cc_kfree_skb(self.into_raw()) };
+    }
+
     /// The priority (`skb->priority`).
     pub(crate) fn priority(&self) -> u32 {
         // SAFETY: Valid by the invariant.

@@ -12,12 +12,12 @@ use super::bindings;
 use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{prelude::*, types::Opaque};
 
-/// An object with a [`Worker`] in it.
+/// An object with a [`Worker`] in it; with several, each has an id.
 ///
 /// # Safety
 ///
-/// `OFFSET` must be that of the `Worker<Self>` field; use [`impl_has_worker`].
-pub(crate) unsafe trait HasWorker: Sized + Send + Sync {
+/// `OFFSET` must be that of the `Worker<Self, ID>` field; use [`impl_has_worker`].
+pub(crate) unsafe trait HasWorker<const ID: u64 = 0>: Sized + Send + Sync {
     /// Where the worker is in the object, in bytes.
     const OFFSET: usize;
 
@@ -32,7 +32,7 @@ pub(crate) unsafe trait HasWorker: Sized + Send + Sync {
 /// `queue` is a work queue of ours.
 #[pin_data(PinnedDrop)]
 #[repr(C)]
-pub(crate) struct Worker<T: HasWorker> {
+pub(crate) struct Worker<T: HasWorker<ID>, const ID: u64 = 0> {
     #[pin]
     work: Opaque<bindings::delayed_work>,
     queue: NonNull<bindings::workqueue_struct>,
@@ -40,11 +40,11 @@ pub(crate) struct Worker<T: HasWorker> {
 }
 
 // SAFETY: The C side locks for itself.
-unsafe impl<T: HasWorker> Send for Worker<T> {}
+unsafe impl<T: HasWorker<ID>, const ID: u64> Send for Worker<T, ID> {}
 // SAFETY: As above.
-unsafe impl<T: HasWorker> Sync for Worker<T> {}
+unsafe impl<T: HasWorker<ID>, const ID: u64> Sync for Worker<T, ID> {}
 
-impl<T: HasWorker> Worker<T> {
+impl<T: HasWorker<ID>, const ID: u64> Worker<T, ID> {
     /// Makes a worker with a work queue of its own, of the given name. It must
     /// become the field that `T`'s implementation of [`HasWorker`] names. Sleeps.
     pub(crate) fn new(name: &'static CStr) -> impl PinInit<Self, Error> {
@@ -84,7 +84,7 @@ impl<T: HasWorker> Worker<T> {
 }
 
 #[pinned_drop]
-impl<T: HasWorker> PinnedDrop for Worker<T> {
+impl<T: HasWorker<ID>, const ID: u64> PinnedDrop for Worker<T, ID> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: Initialised in `new()`. Nobody can ask for another run: that takes a reference
         // to the object, which is being dropped, or a run, which is waited for here.
@@ -97,11 +97,11 @@ impl<T: HasWorker> PinnedDrop for Worker<T> {
 
 /// Says where the [`Worker`] of a type is and what it does.
 macro_rules! impl_has_worker {
-    (impl HasWorker for $object:ty { self.$field:ident, $on_work:expr }) => {
+    (impl HasWorker<$id:literal> for $object:ty { self.$field:ident, $on_work:expr }) => {
         // SAFETY: The offset is that of the named field, whose type is checked below.
-        unsafe impl $crate::linux::workqueue::HasWorker for $object {
+        unsafe impl $crate::linux::workqueue::HasWorker<$id> for $object {
             const OFFSET: usize = {
-                let _: fn(&$object) -> &$crate::linux::workqueue::Worker<$object> =
+                let _: fn(&$object) -> &$crate::linux::workqueue::Worker<$object, $id> =
                     |object| &object.$field;
                 core::mem::offset_of!($object, $field)
             };

@@ -10,12 +10,23 @@
 void rxe_cc_dev_hold(struct net_device *dev);
 void rxe_cc_dev_put(struct net_device *dev);
 struct net *rxe_cc_dev_net(const struct net_device *dev);
+u32 rxe_cc_dev_speed(struct net_device *dev);
 int rxe_cc_dev_ifindex(const struct net_device *dev);
 bool rxe_cc_dev_is_registered(const struct net_device *dev);
 bool rxe_cc_is_vlan_dev(const struct net_device *dev);
 void *rxe_cc_net_generic(const struct net *net, unsigned int id);
 
 /* skbuff */
+/* Where IPv4's and IPv6's part of skb->cb ends. */
+#define RXE_CC_CB_OFFSET	24
+u32 rxe_cc_skb_truesize(const struct sk_buff *skb);
+struct sk_buff *rxe_cc_skb_next(const struct sk_buff *skb);
+void rxe_cc_skb_set_next(struct sk_buff *skb, struct sk_buff *next);
+void rxe_cc_skb_detach(struct sk_buff *skb);
+void rxe_cc_skb_orphan(struct sk_buff *skb);
+void rxe_cc_kfree_skb(struct sk_buff *skb);
+unsigned int rxe_cc_skb_wire_len(const struct sk_buff *skb);
+void rxe_cc_skb_resume(void *okfn, struct sk_buff *skb);
 struct net_device *rxe_cc_skb_dst_dev(const struct sk_buff *skb);
 u32 rxe_cc_skb_priority(const struct sk_buff *skb);
 struct sk_buff *rxe_cc_alloc_skb(unsigned int size, gfp_t flags);
@@ -60,6 +71,7 @@ struct kernfs_node *rxe_cc_sysfs_get_dirent(struct kernfs_node *parent,
 
 /* RDMA */
 const char *rxe_cc_ib_device_name(const struct ib_device *dev);
+int rxe_cc_ring_doorbell(struct ib_qp *qp);
 bool rxe_cc_ib_device_try_get(struct ib_device *dev);
 struct ib_qp *rxe_cc_restrack_to_qp(struct rdma_restrack_entry *res);
 

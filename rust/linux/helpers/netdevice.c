@@ -34,3 +34,11 @@ bool rxe_cc_dev_is_registered(const struct net_device *dev)
 {
 	return dev->reg_state == NETREG_REGISTERED;
 }
+
+u32 rxe_cc_dev_speed(struct net_device *dev)
+{
+	struct ethtool_link_ksettings settings;
+
+	return __ethtool_get_link_ksettings(dev, &settings) ?
+		       (u32)SPEED_UNKNOWN : settings.base.speed;
+}

@@ -52,3 +52,57 @@ void rxe_cc_skb_set_output(struct sk_buff *skb, struct net_device *dev,
 	skb->priority = priority;
 	skb->protocol = htons(ipv6 ? ETH_P_IPV6 : ETH_P_IP);
 }
+
+static_assert(sizeof(struct inet_skb_parm) <= RXE_CC_CB_OFFSET);
+#if IS_ENABLED(CONFIG_IPV6)
+static_assert(sizeof(struct inet6_skb_parm) <= RXE_CC_CB_OFFSET);
+#endif
+
+u32 rxe_cc_skb_truesize(const struct sk_buff *skb)
+{
+	return skb->truesize;
+}
+
+struct sk_buff *rxe_cc_skb_next(const struct sk_buff *skb)
+{
+	return skb->next;
+}
+
+void rxe_cc_skb_set_next(struct sk_buff *skb, struct sk_buff *next)
+{
+	skb->next = next;
+}
+
+void rxe_cc_skb_detach(struct sk_buff *skb)
+{
+	skb->next = NULL;
+	skb->dev = NULL;
+}
+
+void rxe_cc_skb_orphan(struct sk_buff *skb)
+{
+	skb_orphan(skb);
+}
+
+void rxe_cc_kfree_skb(struct sk_buff *skb)
+{
+	kfree_skb(skb);
+}
+
+unsigned int rxe_cc_skb_wire_len(const struct sk_buff *skb)
+{
+	return max_t(unsigned int, ETH_ZLEN, skb->len + ETH_HLEN +
+		     (is_vlan_dev(skb_dst(skb)->dev) ? VLAN_HLEN : 0));
+}
+
+void rxe_cc_skb_resume(void *okfn, struct sk_buff *skb)
+{
+	int (*resume)(struct net *net, struct sock *sk,
+		      struct sk_buff *skb) = okfn;
+
+	local_bh_disable();
+	rcu_read_lock();
+	resume(dev_net(skb_dst(skb)->dev), skb->sk, skb);
+	rcu_read_unlock();
+	local_bh_enable();
+}
