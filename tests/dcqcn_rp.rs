@@ -207,6 +207,55 @@ proptest! {
     }
 
     #[test]
+    fn long_runs_of_stages_are_exact_in_every_phase(
+        f in 1..6u32,
+        ai in prop_oneof![1..100u32, 1..1_000_000u32],
+        hai in prop_oneof![1..100u32, 1..1_000_000u32],
+        hyper in 0..3u32,
+        line in prop_oneof![1_000..1_000_000u32, any::<u32>()],
+        first in 1..1_000u32,
+        runs in prop::collection::vec((any::<bool>(), prop_oneof![1..40u32, 1..3_000u32]), 1..8),
+    ) {
+        // From a low rate under a high line, so that the climb is long: stages of
+        // either clock one by one, and the same run in one piece.
+        let knobs = Knobs::preset(Preset::ConnectX, 0)
+            .with(Id::LineRate, line)
+            .with(Id::RpgThreshold, f)
+            .with(Id::RpgAiRate, ai)
+            .with(Id::RpgHaiRate, hai)
+            .with(Id::HyperIncrease, hyper)
+            .with(Id::RpgByteReset, 2)
+            .with(Id::RateToSetOnFirstCnp, first);
+        let p = knobs.params();
+        let period = Wait::Of(Id::RpgTimeReset, WHOLE).ns(&knobs);
+        let mut whole = Flow::new(&knobs);
+        whole.apply(7, &Op::Cnp);
+        let mut pieces = whole.clone();
+        for (timer, stages) in runs {
+            let now = whole.state.map_or(0, |state| state.now_ns());
+            if timer {
+                let until = now + u64::from(stages) * period;
+                pieces.tick_to(until);
+                pieces.apply(until, &Op::Read);
+                whole.apply(until, &Op::Read);
+            } else {
+                for _ in 0..stages {
+                    pieces.apply(now, &Op::Sent(128));
+                }
+                whole.apply(now, &Op::Sent(128 * stages));
+                if whole.state.is_some_and(|state| !state.limited()) {
+                    // What a packet held when the limiter went off is of no use.
+                    let view = |flow: &Flow| flow.state.map(|state| state.view(&p));
+                    prop_assert_eq!(view(&whole), view(&pieces));
+                    break;
+                }
+            }
+            prop_assert_eq!(&whole.state, &pieces.state);
+            prop_assert_eq!(&whole.totals, &pieces.totals);
+        }
+    }
+
+    #[test]
     fn an_independent_model_agrees(
         knobs in usual_knobs(),
         history in history(true),

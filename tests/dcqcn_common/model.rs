@@ -154,6 +154,12 @@ impl Model {
 
     pub(crate) fn sent(&mut self, now: u64, bytes: u32) {
         self.advance(now);
+        self.count(bytes);
+        // It may be free of its state now.
+        self.advance(now);
+    }
+
+    fn count(&mut self, bytes: u32) {
         let Some(flow) = &mut self.flow else { return };
         if !flow.limited || self.rules.byte_reset == 0 {
             return;
@@ -245,6 +251,7 @@ impl Model {
                 self.undecided |= flow.increase(&self.rules);
             }
         }
+        self.advance(now);
     }
 }
 
