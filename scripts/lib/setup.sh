@@ -58,18 +58,22 @@ host_mirror() {
 		awk -F'|' -v label="$1" '$2 == "Debian" && $3 == label { print $1; exit }'
 }
 
+# find_mirror: the first of these that answers and has the suite, in $MIRROR.
 find_mirror() {
-	MIRROR=${DEBIAN_MIRROR:-$(host_mirror Debian)}
-	MIRROR=${MIRROR:-http://deb.debian.org/debian}
-	MIRROR=${MIRROR%/}
-	local probe
+	local probe mirror mirrors=("${DEBIAN_MIRROR-}")
+	[[ -n ${DEBIAN_MIRROR-} ]] || mirrors=("$(host_mirror Debian)" http://deb.debian.org/debian)
 	probe=$(mktemp)
-	if ! /usr/lib/apt/apt-helper -q -o Acquire::Retries=2 -o Acquire::http::Timeout=20 \
-		download-file "$MIRROR/dists/$SUITE/InRelease" "$probe" >/dev/null 2>&1; then
-		rm -f "$probe"
-		die "no network: cannot read $MIRROR/dists/$SUITE (another mirror: DEBIAN_MIRROR=http://... scripts/lab setup)"
-	fi
+	for mirror in "${mirrors[@]}"; do
+		[[ -n $mirror ]] || continue
+		MIRROR=${mirror%/}
+		if /usr/lib/apt/apt-helper -q -o Acquire::Retries=2 -o Acquire::http::Timeout=20 \
+			download-file "$MIRROR/dists/$SUITE/InRelease" "$probe" >/dev/null 2>&1; then
+			rm -f "$probe"
+			return 0
+		fi
+	done
 	rm -f "$probe"
+	die "no network: cannot read $MIRROR/dists/$SUITE (another mirror: DEBIAN_MIRROR=http://... scripts/lab setup)"
 }
 
 sources() {
@@ -95,7 +99,10 @@ remove_tree() {
 }
 
 make_base() {
-	local new=$ROOTFS.tmp line list
+	local new=$ROOTFS.tmp line list proxy options=()
+	# As this machine's apt reaches the mirror.
+	proxy=$(apt-config dump --format '%v' Acquire::http::Proxy)
+	[[ -z $proxy ]] || options+=(--aptopt="Acquire::http::Proxy \"$proxy\"")
 	list=$(printf '%s\n' "${PACKAGES[@]}" | sort -u | paste -sd,)
 	rm -rf --one-file-system "$new"
 	mapfile -t line < <(sources)
@@ -105,7 +112,7 @@ make_base() {
 		--aptopt='Acquire::Retries "3"' --aptopt='Acquire::Languages "none"' \
 		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
-		--include="$list" "$SUITE" "$new" "${line[@]}"
+		"${options[@]}" --include="$list" "$SUITE" "$new" "${line[@]}"
 }
 
 # What we add to Debian's files.
@@ -194,7 +201,7 @@ no_initramfs() {
 
 step_kernel() {
 	[[ -s $CACHE/stamps/kernel && -e $ROOTFS/boot/vmlinuz-$(lab_krel) ]] && return 0
-	unstamp kernel headers
+	unstamp kernel
 	local kernel krel kver
 	logged kernel-list "kernel: looking for the newest $KERNEL_SERIES in $SUITE-backports" mend_apt
 	kernel=$(newest_kernel)
@@ -210,6 +217,8 @@ step_kernel() {
 		wait_child apt_rootfs -t "$SUITE-backports" install "linux-image-$krel=$kver" "linux-headers-$krel=$kver" \
 			"linux-source-$KERNEL_SERIES=$kver" $old
 		wait_child apt_rootfs autoremove --purge
+		find "$ROOTFS/usr/src" "$ROOTFS/boot" -mindepth 1 -maxdepth 1 ! -name "*-$krel*" \
+			\( -name 'linux-headers-*-rust' -o -name 'vmlinux-*' \) -exec rm -rf {} +
 		wait_child apt_rootfs clean
 	}
 	logged kernel "kernel: Debian's $krel ($kver), headers and source (200 MB)" install_kernel
