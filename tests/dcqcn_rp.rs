@@ -428,6 +428,27 @@ fn agrees(flow: &Flow, model: &Model, now: u64) -> Result<(), TestCaseError> {
 }
 
 #[test]
+fn two_calls_together_switch_the_limiter_as_one_would() {
+    let event = |limiter_on, limiter_off| Events {
+        limiter_on,
+        limiter_off,
+        ..Events::default()
+    };
+    let (none, on, off) = (event(false, false), event(true, false), event(false, true));
+    for (first, second, both) in [
+        (none, none, none),
+        (none, on, on),
+        (none, off, off),
+        (on, none, on),
+        (off, none, off),
+        (on, off, none),
+        (off, on, none),
+    ] {
+        assert_eq!(first.and(second), both);
+    }
+}
+
+#[test]
 fn a_state_is_small() {
     assert!(size_of::<State>() <= 160, "{}", size_of::<State>());
 }

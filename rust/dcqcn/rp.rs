@@ -80,8 +80,11 @@ impl Events {
         Events {
             cuts: self.cuts.saturating_add(later.cuts),
             increases: self.increases.saturating_add(later.increases),
-            limiter_on: later.limiter_on || (self.limiter_on && !later.limiter_off),
-            limiter_off: later.limiter_off || (self.limiter_off && !later.limiter_on),
+            // On and off again is no change, and the gauge must not see one.
+            limiter_on: (self.limiter_on && !later.limiter_off)
+                || (later.limiter_on && !self.limiter_off),
+            limiter_off: (self.limiter_off && !later.limiter_on)
+                || (later.limiter_off && !self.limiter_on),
             credit: later.credit,
             rounds: self.rounds.saturating_add(later.rounds),
         }
