@@ -24,10 +24,7 @@ use crate::{
     rp,
     tables::Tables,
 };
-use kernel::{
-    prelude::*,
-    sync::{rcu, ArcBorrow},
-};
+use kernel::sync::{rcu, ArcBorrow};
 
 /// UDP, in the IP header.
 const IPPROTO_UDP: u8 = 17;

@@ -27,17 +27,6 @@ impl NetDeviceId {
     }
 }
 
-/// The identity of a network namespace, see [`NetDeviceId`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NetId(usize);
-
-impl NetId {
-    /// The identity as a number, to be part of a table's key.
-    pub(crate) fn as_u64(self) -> u64 {
-        self.0 as u64
-    }
-}
-
 /// A `struct net_device` that somebody else keeps alive.
 #[repr(transparent)]
 pub(crate) struct NetDeviceRef(Opaque<bindings::net_device>);
@@ -80,14 +69,6 @@ impl NetDeviceRef {
                 self.as_ptr(),
             )))
         }
-    }
-
-    /// Takes a reference.
-    pub(crate) fn hold(&self) -> NetDevice {
-        // SAFETY: The device is alive by the type's contract.
-        unsafe { bindings::rxe_cc_dev_hold(self.as_ptr()) };
-        // INVARIANT: The reference was just taken.
-        NetDevice(NonNull::from(self).cast())
     }
 
     /// The namespace of the device at this moment.
@@ -174,11 +155,6 @@ impl Net<'_> {
     /// The C pointer.
     pub(super) fn as_ptr(&self) -> *mut bindings::net {
         self.0.as_ptr()
-    }
-
-    /// Which namespace this is.
-    pub(crate) fn id(&self) -> NetId {
-        NetId(self.as_ptr() as usize)
     }
 }
 

@@ -38,12 +38,6 @@ pub(crate) struct HookState<'a> {
 }
 
 impl<'a> HookState<'a> {
-    /// The namespace.
-    pub(crate) fn net(&self) -> Net<'a> {
-        // SAFETY: A packet's namespace lives at least as long as the hook runs.
-        unsafe { Net::from_raw(self.state.net) }
-    }
-
     /// Where the packet goes on when it is held.
     pub(super) fn okfn(
         &self,

@@ -10,7 +10,6 @@
 
 use super::{bindings, netfilter::HookState, skbuff::SkBuff};
 use core::{marker::PhantomData, mem, ptr};
-use kernel::prelude::*;
 
 type Okfn = Option<
     unsafe extern "C" fn(

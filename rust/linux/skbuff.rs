@@ -7,7 +7,6 @@
 
 use super::{bindings, netdevice::NetDeviceRef};
 use core::{mem, ptr::NonNull, slice};
-use kernel::prelude::*;
 
 /// A socket buffer that is ours.
 ///

@@ -24,7 +24,7 @@ use crate::{
         hrtimer::now_ns,
         netdevice::{NetDeviceEvent, Rtnl},
         netfilter::{HookState, Verdict},
-        rdma::{QpContext, QpType},
+        rdma::QpContext,
         skbuff::SkBuff,
     },
     qp::{self, Knowledge, Notice, QpEntry},

@@ -7,7 +7,6 @@
 #define RXE_CC_HELPERS_H
 
 /* netdevice, net namespace */
-void rxe_cc_dev_hold(struct net_device *dev);
 void rxe_cc_dev_put(struct net_device *dev);
 struct net *rxe_cc_dev_net(const struct net_device *dev);
 u32 rxe_cc_dev_speed(struct net_device *dev);

@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 
-void rxe_cc_dev_hold(struct net_device *dev)
-{
-	dev_hold(dev);
-}
-
 void rxe_cc_dev_put(struct net_device *dev)
 {
 	dev_put(dev);

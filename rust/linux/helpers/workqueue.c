@@ -2,7 +2,8 @@
 
 struct workqueue_struct *rxe_cc_alloc_workqueue(const char *name)
 {
-	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, name);
+	return alloc_workqueue("%s", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM,
+			       0, name);
 }
 
 void rxe_cc_init_delayed_work(struct delayed_work *work, work_func_t func)
