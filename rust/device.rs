@@ -11,6 +11,7 @@
 use crate::{
     tables::Tables,
     counters::{Counter, CounterSource, Counters},
+    debug,
     knobs::{KnobId, KnobOwner, Knobs},
     linux::{
         netdevice::{
@@ -27,6 +28,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kernel::{
+    debugfs,
     prelude::*,
     sync::{new_mutex, rcu, Arc, ArcBorrow, Mutex},
 };
@@ -198,11 +200,14 @@ pub(crate) struct Client {
     pub(crate) hooks: Arc<NetHooks<Tables>>,
     /// The knobs' directories.
     pub(crate) directories: Arc<Directories>,
+    /// The module's directory in debugfs.
+    pub(crate) debug: debugfs::Dir,
 }
 
 /// What the client keeps for a device: dropped in this order.
 pub(crate) struct Binding {
     _files: PortCounters<Owner>,
+    _debug: debug::Files,
     device: Arc<DeviceEntry>,
 }
 
@@ -262,6 +267,7 @@ impl RdmaClient for Client {
             let binding = KBox::new(
                 Binding {
                     _files: PortCounters::create(ib, owner)?,
+                    _debug: debug::Files::new(&self.debug, ib.name(), device.clone())?,
                     device: device.clone(),
                 },
                 GFP_KERNEL,

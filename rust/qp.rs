@@ -209,6 +209,22 @@ pub(crate) fn number(qp: &QpEntry) -> u32 {
     qpn
 }
 
+/// Calls `f` for the QPs of a device whose context is known. `f` must not sleep.
+pub(crate) fn for_each(
+    tables: &Tables,
+    device: &Device,
+    mut f: impl FnMut(&QpEntry, &QpContext),
+) {
+    tables.qps.for_each(|qp| {
+        if qp.device.number == device.number {
+            let context = qp.inner.lock().context;
+            if let Some(context) = context {
+                f(&qp, &context);
+            }
+        }
+    });
+}
+
 /// A packet for `qpn` came: sees to it that its context is known and fresh.
 #[inline]
 pub(crate) fn touch(tables: &Tables, device: ArcBorrow<'_, DeviceEntry>, qpn: u32) {

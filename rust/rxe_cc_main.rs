@@ -9,10 +9,11 @@
 //! [`knobs`] and [`counters`]. [`roce`] and [`dcqcn`] are the wire formats and the
 //! algorithm, without a kernel; [`linux`] is the kernel, as the rest sees it.
 
-use kernel::{prelude::*, sync::Arc};
+use kernel::{debugfs, prelude::*, sync::Arc};
 
 mod counters;
 pub mod dcqcn;
+mod debug;
 mod device;
 mod ect;
 mod hooks;
@@ -66,6 +67,7 @@ impl kernel::Module for RxeCc {
             tables,
             hooks,
             directories,
+            debug: debugfs::Dir::new(c"rxe_cc"),
         };
         module.client = Some(KBox::pin_init(
             ClientRegistration::new(c"rxe_cc", client),

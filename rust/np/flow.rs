@@ -53,6 +53,10 @@ struct Inner {
     /// The last mark held in the window: its QP, and where its CNP goes.
     held: Option<(Arc<QpEntry>, Target)>,
     used_ns: u64,
+    /// Valid marks.
+    marks: u64,
+    /// CNPs due, sent or not.
+    cnps: u64,
     /// Taken out of the table, or about to be.
     dead: bool,
 }
@@ -94,6 +98,11 @@ fn key(qp: &QpEntry, peer: Addr, moderation: CnpModeration) -> [u32; 6] {
     }
 }
 
+/// The key of a QP's own flow; the address plays no part in it.
+fn own_key(qp: &QpEntry) -> [u32; 6] {
+    key(qp, Addr::V4([0; 4]), CnpModeration::PerQp)
+}
+
 /// The flow of a mark.
 pub(super) fn find(
     tables: &Tables,
@@ -116,6 +125,8 @@ pub(super) fn find(
                 window: Window::new(),
                 held: None,
                 used_ns: 0,
+                marks: 0,
+                cnps: 0,
                 dead: false,
             },
             "rxe_cc_np_flow"
@@ -180,7 +191,9 @@ impl Flow {
     ) -> (Mark, Option<(Arc<QpEntry>, Target)>) {
         let mut inner = self.inner.lock();
         inner.used_ns = now_ns;
+        inner.marks += 1;
         let mark = inner.window.on_mark(now_ns, period_ns);
+        inner.cnps += u64::from(!matches!(mark, Mark::Suppressed { .. }));
         let (close_at_ns, held) = match mark {
             Mark::SendNow => (None, None),
             Mark::Suppressed { close_at_ns, first } => (
@@ -211,6 +224,7 @@ impl Flow {
             Close::Send => inner.held.take(),
             Close::Later { .. } | Close::Quiet => None,
         };
+        inner.cnps += u64::from(close == Close::Send);
         inner.used_ns = now_ns;
         drop(inner);
         if let Close::Later { at_ns } = close {
@@ -245,6 +259,32 @@ impl Flow {
     }
 }
 
+/// A flow as it is seen from outside.
+pub(crate) struct Snapshot {
+    /// Valid marks.
+    pub(crate) marks: u64,
+    /// CNPs for them, sent or failed.
+    pub(crate) cnps: u64,
+    /// The window is open.
+    pub(crate) open: bool,
+    /// A mark waits for the window's end.
+    pub(crate) holding: bool,
+}
+
+/// A QP's own flow, if it was marked lately (with `cnp_moderation` = `per_qp`).
+pub(crate) fn snapshot(tables: &Tables, qp: &QpEntry, now_ns: u64) -> Option<Snapshot> {
+    let guard = rcu::read_lock();
+    let flow = tables.flows.get(&own_key(qp), &guard)?;
+    let period_ns = flow.device.knobs.np_params().min_time_between_cnps_ns;
+    let inner = flow.inner.lock();
+    Some(Snapshot {
+        marks: inner.marks,
+        cnps: inner.cnps,
+        open: inner.window.is_open(now_ns, period_ns),
+        holding: inner.held.is_some(),
+    })
+}
+
 /// A knob was written: open windows end by the new period.
 pub(crate) fn knob_changed(device: &DeviceEntry, knob: KnobId) {
     if !matches!(
@@ -264,9 +304,7 @@ pub(crate) fn knob_changed(device: &DeviceEntry, knob: KnobId) {
 
 /// A QP is gone, or its number is another QP's: what it had is not inherited.
 pub(crate) fn forget(tables: &Tables, qp: &QpEntry) {
-    // The address plays no part in a QP's own flow.
-    let key = key(qp, Addr::V4([0; 4]), CnpModeration::PerQp);
-    if let Some(flow) = tables.flows.get(&key, &rcu::read_lock()) {
+    if let Some(flow) = tables.flows.get(&own_key(qp), &rcu::read_lock()) {
         flow.inner.lock().dead = true;
         tables.flows.remove(&flow);
     }

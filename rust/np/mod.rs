@@ -12,7 +12,7 @@
 mod flow;
 mod transmit;
 
-pub(crate) use flow::{forget, knob_changed, sweep, Flow, Target};
+pub(crate) use flow::{forget, knob_changed, snapshot, sweep, Flow, Snapshot, Target};
 
 use crate::{
     counters::Counter,

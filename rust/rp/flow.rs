@@ -90,6 +90,11 @@ struct Inner {
     priority: u8,
     /// What the device's gauges know of this flow.
     shown: Gauges,
+    /// CNPs accepted.
+    cnps: u64,
+    /// Rate cuts.
+    cuts: u64,
+    last_cut_ns: u64,
     /// Half the ack timeout of a QP that no doorbell reaches in time.
     longest_hold_ns: Option<u64>,
     last_request_ns: u64,
@@ -157,6 +162,9 @@ impl Inner {
             dead: false,
             priority: 0,
             shown: Gauges::default(),
+            cnps: 0,
+            cuts: 0,
+            last_cut_ns: now_ns,
             longest_hold_ns: None,
             last_request_ns: now_ns,
             last_response_ns: now_ns,
@@ -279,6 +287,8 @@ impl Flow {
     fn settle(&self, inner: &mut Inner, events: Events) {
         let device = self.device();
         if events.cuts > 0 {
+            inner.cuts += u64::from(events.cuts);
+            inner.last_cut_ns = now_ns();
             device.count_many(Counter::RpRateCuts, events.cuts);
         }
         if events.increases > 0 {
@@ -450,6 +460,7 @@ impl Flow {
             return false;
         }
         inner.set_context(context, priority);
+        inner.cnps += 1;
         let events = if first {
             Events::of_first_cnp(&inner.params)
         } else {
@@ -553,12 +564,48 @@ impl Flow {
     }
 
     /// The flow at this moment.
-    pub(crate) fn view(&self) -> View {
+    fn snapshot(&self, now_ns: u64) -> Snapshot {
         let mut inner = self.inner.lock();
-        let events = inner.advance(now_ns());
+        let events = inner.advance(now_ns);
         self.settle(&mut inner, events);
-        inner.state.view(&inner.params)
+        self.arm(&inner, now_ns);
+        Snapshot {
+            view: inner.state.view(&inner.params),
+            priority: inner.priority,
+            held: inner.held.len(),
+            cnps: inner.cnps,
+            cuts: inner.cuts,
+            since_cut_ns: now_ns.saturating_sub(inner.last_cut_ns),
+        }
     }
+}
+
+/// A flow as it is seen from outside.
+pub(crate) struct Snapshot {
+    /// Rates, alpha, stages.
+    pub(crate) view: View,
+    /// The priority by which it goes.
+    pub(crate) priority: u8,
+    /// Packets held.
+    pub(crate) held: u32,
+    /// CNPs accepted.
+    pub(crate) cnps: u64,
+    /// Rate cuts.
+    pub(crate) cuts: u64,
+    /// The time since the last cut, in ns.
+    pub(crate) since_cut_ns: u64,
+}
+
+/// The flow of a QP, if it has a state.
+pub(crate) fn snapshot(
+    tables: &Tables,
+    qp: &QpEntry,
+    context: &QpContext,
+    now_ns: u64,
+) -> Option<Snapshot> {
+    let guard = rcu::read_lock();
+    let flow = tables.rp_flows.get(&key(qp, context), &guard)?;
+    (qp::number(&flow.qp) == qp::number(qp)).then(|| flow.snapshot(now_ns))
 }
 
 /// What becomes of a flow whose held packets are dropped.
