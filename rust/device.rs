@@ -9,7 +9,6 @@
 //! The RTNL orders the two.
 
 use crate::{
-    tables::Tables,
     counters::{Counter, CounterSource, Counters},
     debug,
     knobs::{KnobId, KnobOwner, Knobs},
@@ -25,6 +24,7 @@ use crate::{
     qp::Seen,
     rp,
     sysfs::{counters::PortCounters, knobs::Ecn},
+    tables::Tables,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kernel::{

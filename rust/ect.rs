@@ -27,9 +27,7 @@ pub(crate) fn to_do(device: &Device, packet: &Packet<'_>) -> Option<u8> {
         return None;
     }
     match EctMode::from_value(device.knobs.get(Id::EctMode)) {
-        EctMode::Rewrite => {
-            (packet.ecn() != Ecn::Ect0).then(|| Ecn::Ect0.in_tos(packet.tos))
-        }
+        EctMode::Rewrite => (packet.ecn() != Ecn::Ect0).then(|| Ecn::Ect0.in_tos(packet.tos)),
         EctMode::Pass => {
             match packet.ecn() {
                 Ecn::NotEct => device.count(Counter::TxNotEct),

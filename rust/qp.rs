@@ -27,8 +27,9 @@ use crate::{
         rdma::{QpContext, QpType},
         rhashtable::Entry,
     },
-    np, rp,
+    np,
     roce::{opcode::Service, packet::Addr},
+    rp,
     tables::Tables,
 };
 use core::{
@@ -210,11 +211,7 @@ pub(crate) fn number(qp: &QpEntry) -> u32 {
 }
 
 /// Calls `f` for the QPs of a device whose context is known. `f` must not sleep.
-pub(crate) fn for_each(
-    tables: &Tables,
-    device: &Device,
-    mut f: impl FnMut(&QpEntry, &QpContext),
-) {
+pub(crate) fn for_each(tables: &Tables, device: &Device, mut f: impl FnMut(&QpEntry, &QpContext)) {
     tables.qps.for_each(|qp| {
         if qp.device.number == device.number {
             let context = qp.inner.lock().context;
@@ -302,12 +299,7 @@ pub(crate) fn consult(
 /// Remembers what came from `source` for a QP that is not known at this moment.
 ///
 /// `false`: refused, too much is remembered already.
-pub(crate) fn remember(
-    tables: &Tables,
-    qp: &Arc<QpEntry>,
-    source: Addr,
-    notice: Notice,
-) -> bool {
+pub(crate) fn remember(tables: &Tables, qp: &Arc<QpEntry>, source: Addr, notice: Notice) -> bool {
     let mut inner = qp.inner.lock();
     let known = inner
         .pending

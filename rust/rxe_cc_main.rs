@@ -26,9 +26,7 @@ mod rp;
 mod sysfs;
 mod tables;
 
-use linux::{
-    netdevice::NotifierRegistration, netfilter::NetHooks, rdma::ClientRegistration,
-};
+use linux::{netdevice::NotifierRegistration, netfilter::NetHooks, rdma::ClientRegistration};
 
 module! {
     type: RxeCc,

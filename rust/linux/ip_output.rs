@@ -51,8 +51,7 @@ impl Route {
         flow.daddr.in6_u.u6_addr8 = dest;
         // SAFETY: As above; the result is never null and carries its error inside.
         unsafe {
-            let dst =
-                bindings::ip6_route_output_flags(net.as_ptr(), ptr::null(), &mut flow, 0);
+            let dst = bindings::ip6_route_output_flags(net.as_ptr(), ptr::null(), &mut flow, 0);
             // INVARIANT: The reference of the result is ours, also when it is an error's.
             let route = Self(dst);
             to_result(bindings::rxe_cc_dst_error(dst))?;

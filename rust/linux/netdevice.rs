@@ -287,9 +287,8 @@ impl<T: NetDeviceNotifier> NotifierRegistration<T> {
                     Self,
                     block
                 );
-                let dev = NetDeviceRef::from_raw(
-                    (*info.cast::<bindings::netdev_notifier_info>()).dev,
-                );
+                let dev =
+                    NetDeviceRef::from_raw((*info.cast::<bindings::netdev_notifier_info>()).dev);
                 (*this).data.notify(event, dev, &Rtnl::assume_held());
             }
         }

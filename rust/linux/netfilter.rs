@@ -54,9 +54,7 @@ impl<'a> HookState<'a> {
     /// The device by which the packet came in (at LOCAL_IN).
     pub(crate) fn in_dev(&self) -> Option<&'a NetDeviceRef> {
         // SAFETY: A packet's device lives at least as long as the hook runs (RCU).
-        unsafe {
-            NonNull::new(self.state.in_).map(|dev| NetDeviceRef::from_raw(dev.as_ptr()))
-        }
+        unsafe { NonNull::new(self.state.in_).map(|dev| NetDeviceRef::from_raw(dev.as_ptr())) }
     }
 
     /// The device by which the packet goes out (at LOCAL_OUT).

@@ -143,10 +143,7 @@ impl<const W: usize, T: Send + Sync> Table<W, T> {
         let guard = rcu::read_lock();
         // SAFETY: `raw` is an entry that is in no table, with a reference for this one.
         let other = from_err_ptr(unsafe {
-            bindings::rxe_cc_rhashtable_lookup_get_insert(
-                self.table.get(),
-                (*raw).head.get(),
-            )
+            bindings::rxe_cc_rhashtable_lookup_get_insert(self.table.get(), (*raw).head.get())
         });
         match other {
             Ok(other) if other.is_null() => Ok((entry, true)),

@@ -77,15 +77,11 @@ impl SkBuff {
 
     /// Copies the bytes at `offset` into `out`, linear or not; `None` past the end.
     fn copy(&self, offset: u32, out: &mut [u8]) -> Option<()> {
-        let (offset, len) = (
-            i32::try_from(offset).ok()?,
-            i32::try_from(out.len()).ok()?,
-        );
+        let (offset, len) = (i32::try_from(offset).ok()?, i32::try_from(out.len()).ok()?);
         // SAFETY: Valid by the invariant; `out` takes `len` bytes; the function checks both against
         // the buffer's length.
-        let status = unsafe {
-            bindings::skb_copy_bits(self.as_ptr(), offset, out.as_mut_ptr().cast(), len)
-        };
+        let status =
+            unsafe { bindings::skb_copy_bits(self.as_ptr(), offset, out.as_mut_ptr().cast(), len) };
         (status == 0).then_some(())
     }
 

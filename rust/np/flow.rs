@@ -200,10 +200,9 @@ impl Flow {
                 first.then_some(close_at_ns),
                 inner.held.replace((qp.clone(), target)),
             ),
-            Mark::SendLate { close_at_ns } => (
-                Some(close_at_ns),
-                inner.held.replace((qp.clone(), target)),
-            ),
+            Mark::SendLate { close_at_ns } => {
+                (Some(close_at_ns), inner.held.replace((qp.clone(), target)))
+            }
         };
         drop(inner);
         if let Some(at_ns) = close_at_ns {
@@ -235,12 +234,7 @@ impl Flow {
 
     /// Sends the deferred CNP, if its QP's context still says so; if nobody knows,
     /// has the worker ask and send it.
-    fn send_held(
-        &self,
-        held: Option<(Arc<QpEntry>, Target)>,
-        now_ns: u64,
-        params: &NpParams,
-    ) {
+    fn send_held(&self, held: Option<(Arc<QpEntry>, Target)>, now_ns: u64, params: &NpParams) {
         let Some((qp, target)) = held else {
             return;
         };
@@ -287,10 +281,7 @@ pub(crate) fn snapshot(tables: &Tables, qp: &QpEntry, now_ns: u64) -> Option<Sna
 
 /// A knob was written: open windows end by the new period.
 pub(crate) fn knob_changed(device: &DeviceEntry, knob: KnobId) {
-    if !matches!(
-        knob,
-        KnobId::Param(Id::MinTimeBetweenCnps | Id::Dilation)
-    ) {
+    if !matches!(knob, KnobId::Param(Id::MinTimeBetweenCnps | Id::Dilation)) {
         return;
     }
     let now_ns = now_ns();

@@ -17,7 +17,10 @@ pub(crate) use flow::{forget, knob_changed, snapshot, sweep, Flow, Snapshot, Tar
 use crate::{
     counters::Counter,
     hooks::Received,
-    linux::{hrtimer::now_ns, rdma::{QpContext, QpType}},
+    linux::{
+        hrtimer::now_ns,
+        rdma::{QpContext, QpType},
+    },
     qp::{self, Knowledge, Notice, QpEntry},
     roce::{
         opcode::{self, Service},

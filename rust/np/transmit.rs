@@ -49,12 +49,14 @@ fn send(net: Net<'_>, target: &Target, params: &NpParams) -> Result {
                 cnp.ip_id = ip_output::select_ipv4_id(net, local, peer);
             }
             let mut bytes = [0; CNP_V4_LEN];
-            cnp.write_v4::<KernelCrc32>(&mut bytes).map_err(|_| EINVAL)?;
+            cnp.write_v4::<KernelCrc32>(&mut bytes)
+                .map_err(|_| EINVAL)?;
             ip_output::send(net, target.oif, &bytes, priority)
         }
         Addr::V6(_) => {
             let mut bytes = [0; CNP_V6_LEN];
-            cnp.write_v6::<KernelCrc32>(&mut bytes).map_err(|_| EINVAL)?;
+            cnp.write_v6::<KernelCrc32>(&mut bytes)
+                .map_err(|_| EINVAL)?;
             ip_output::send(net, target.oif, &bytes, priority)
         }
     }

@@ -424,9 +424,10 @@ impl Flow {
                 inner.mode = Mode::Draining;
             }
             let next = match inner.due(now_ns) {
-                Some(Ok(direction)) if round < RELEASE_MAX => inner.held.pop(direction).map(
-                    |(skb, note)| (direction, skb, note),
-                ),
+                Some(Ok(direction)) if round < RELEASE_MAX => inner
+                    .held
+                    .pop(direction)
+                    .map(|(skb, note)| (direction, skb, note)),
                 _ => None,
             };
             let Some((direction, skb, note)) = next else {
@@ -503,11 +504,7 @@ impl Flow {
         let gone = inner.held.take();
         match (fate, inner.mode) {
             (Fate::Live, _) | (Fate::Dying, Mode::Dying { .. }) => {}
-            (Fate::Dying, _) => {
-                inner.mode = Mode::Dying {
-                    since_ns: now_ns(),
-                }
-            }
+            (Fate::Dying, _) => inner.mode = Mode::Dying { since_ns: now_ns() },
             (Fate::Closing, _) => inner.mode = Mode::Closing,
         }
         self.settle(&mut inner, Events::default());
@@ -630,8 +627,7 @@ pub(super) fn cnp(tables: &Tables, qp: &Arc<QpEntry>, context: &QpContext, prior
     loop {
         let guard = rcu::read_lock();
         if let Some(flow) = tables.rp_flows.get(&key, &guard) {
-            if qp::number(&flow.qp) == qp::number(qp)
-                && flow.cnp(context, priority, now_ns, false)
+            if qp::number(&flow.qp) == qp::number(qp) && flow.cnp(context, priority, now_ns, false)
             {
                 return Ok(());
             }

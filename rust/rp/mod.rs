@@ -65,9 +65,7 @@ fn judge(received: &Received<'_>, bth: &Bth) -> Option<Counter> {
         return Some(Counter::RpCnpUnknownQp);
     };
     match qp::consult(tables, &qp, Some(packet.source), now_ns()) {
-        Knowledge::Known(context) => {
-            Some(accept(tables, &qp, Some(context), packet.source, 1))
-        }
+        Knowledge::Known(context) => Some(accept(tables, &qp, Some(context), packet.source, 1)),
         Knowledge::Absent => Some(Counter::RpCnpUnknownQp),
         Knowledge::Unknown { .. } => {
             let remembered = qp::remember(tables, &qp, packet.source, Notice::Cnp);
@@ -123,14 +121,16 @@ const CNPS_AT_ONCE: u32 = 2;
 ///
 /// A UD QP has none; its flow goes by its last packet's priority.
 fn priority(device: &Device, context: &QpContext) -> u8 {
-    Trust::from_value(device.knobs.get(Id::Trust)).priority(
-        context.traffic_class >> 2,
-        u32::from(context.service_level),
-    )
+    Trust::from_value(device.knobs.get(Id::Trust))
+        .priority(context.traffic_class >> 2, u32::from(context.service_level))
 }
 
 /// The flow key of a packet that is sent, if it is of a kind that a flow may hold.
-fn sent_key(device: &Device, packet: &Packet<'_>, bth: &Bth) -> Option<(flow::FlowKey, Kind, bool)> {
+fn sent_key(
+    device: &Device,
+    packet: &Packet<'_>,
+    bth: &Bth,
+) -> Option<(flow::FlowKey, Kind, bool)> {
     let info = opcode::info(bth.opcode)?;
     if bth.dest_qp <= QP1 || info.kind == Kind::Cnp {
         return None;

@@ -65,10 +65,7 @@ pub(crate) struct Port {
 impl Port {
     /// The reaction point of a device whose link's speed is not known yet.
     pub(crate) fn new(knobs: &Knobs) -> impl PinInit<Self, Error> + use<> {
-        let params = Arc::new(
-            knobs.rp_params(UNKNOWN_LINE_RATE_MBPS),
-            GFP_KERNEL,
-        );
+        let params = Arc::new(knobs.rp_params(UNKNOWN_LINE_RATE_MBPS), GFP_KERNEL);
         try_pin_init!(Self {
             params <- new_spinlock_irq!(params?, "rxe_cc_rp_params"),
             line_mbps: AtomicU32::new(UNKNOWN_LINE_RATE_MBPS),
