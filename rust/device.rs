@@ -60,6 +60,8 @@ pub(crate) struct Device {
     pub(crate) seen: Seen,
     /// QPNs of the device whose context is asked for or known not to exist.
     pub(crate) unresolved: AtomicU32,
+    /// It was removed: nothing may be added to the tables for it.
+    pub(crate) gone: AtomicBool,
     /// The speed of its link is to be read again.
     pub(crate) line_rate_stale: AtomicBool,
     /// Its reaction point.
@@ -254,6 +256,7 @@ impl RdmaClient for Client {
                 counters: Counters::new()?,
                 seen: Seen::new(),
                 unresolved: AtomicU32::new(0),
+                gone: AtomicBool::new(false),
                 line_rate_stale: AtomicBool::new(false),
                 rp <- rp::port::Port::new(&Knobs::new()),
             }? Error),

@@ -7,6 +7,7 @@
 //! passes untouched and uncounted.
 
 use crate::{
+    counters::Counter,
     device::{self, DeviceEntry},
     ect,
     linux::{
@@ -206,6 +207,11 @@ impl NetfilterHooks for Tables {
                 Some(bth) => {
                     qp::touch(self, device, bth.dest_qp);
                     false
+                }
+                // rxe would drop it, too, but a CNP is never its business.
+                None if packet.read(0) == Some([opcode::CNP]) => {
+                    device.count(Counter::RpCnpMalformed);
+                    true
                 }
                 None => false,
             }

@@ -10,14 +10,16 @@
 use crate::{
     device::{Device, DeviceEntry},
     linux::{
+        hrtimer::now_ns,
+        kthread::{impl_has_rt_worker, RtWorker},
         rhashtable::Table,
         workqueue::{impl_has_worker, Worker},
     },
-    np::Flow,
-    qp::{Qp, Queue},
+    np::{self, Flow},
+    qp::{self, Qp, Queue},
     rp,
 };
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use kernel::{
     prelude::*,
     sync::{rcu, Arc},
@@ -28,9 +30,9 @@ use kernel::{
 pub(crate) struct Tables {
     // First, for they are dropped first: they use the others.
     #[pin]
-    worker: Worker<Tables, 0>,
+    worker: Worker<Tables>,
     #[pin]
-    held_worker: Worker<Tables, 1>,
+    held_worker: RtWorker<Tables>,
     /// Devices, by net device.
     #[pin]
     pub(crate) devices: Table<2, Device>,
@@ -48,20 +50,23 @@ pub(crate) struct Tables {
     pub(crate) queue: Queue,
     /// The number of the next device.
     pub(crate) next_number: AtomicU32,
+    /// When the last sweep was.
+    swept_ns: AtomicU64,
     /// The module goes: nothing may be held.
     draining: AtomicBool,
 }
 
 impl_has_worker! {
-    impl HasWorker<0> for Tables { self.worker, Tables::work }
+    impl HasWorker for Tables { self.worker, Tables::work }
 }
 
-impl_has_worker! {
-    impl HasWorker<1> for Tables { self.held_worker, rp::doorbell::watch }
+impl_has_rt_worker! {
+    impl HasRtWorker for Tables { self.held_worker, rp::doorbell::watch }
 }
 
 /// How often the worker looks for what is no longer used.
 const SWEEP_MS: usize = 1000;
+const SWEEP_NS: u64 = SWEEP_MS as u64 * 1_000_000;
 
 impl Tables {
     /// Makes empty tables.
@@ -69,13 +74,14 @@ impl Tables {
         Arc::pin_init(
             try_pin_init!(Self {
                 worker <- Worker::new(c"rxe_cc"),
-                held_worker <- Worker::new(c"rxe_cc_held"),
+                held_worker <- RtWorker::new(c"rxe_cc_held"),
                 devices <- Table::new(),
                 qps <- Table::new(),
                 flows <- Table::new(),
                 rp_flows <- Table::new(),
                 queue <- Queue::new(),
                 next_number: AtomicU32::new(1),
+                swept_ns: AtomicU64::new(0),
                 draining: AtomicBool::new(false),
             }? Error),
             GFP_KERNEL,
@@ -111,9 +117,13 @@ impl Tables {
     fn work(&self) {
         crate::device::read_line_rates(self);
         self.queue.resolve(self);
-        crate::qp::sweep(self);
-        crate::np::sweep(self);
-        rp::flow::sweep(self);
+        let now_ns = now_ns();
+        if now_ns.saturating_sub(self.swept_ns.load(Ordering::Relaxed)) >= SWEEP_NS {
+            self.swept_ns.store(now_ns, Ordering::Relaxed);
+            qp::sweep(self);
+            np::sweep(self);
+            rp::flow::sweep(self);
+        }
         if !self.queue.is_empty() {
             self.kick();
         } else if !self.qps.is_empty() || !self.flows.is_empty() || !self.rp_flows.is_empty() {
@@ -122,44 +132,66 @@ impl Tables {
     }
 
     /// Forgets a device with all its QPs and flows. The hooks no longer find it
-    /// when this returns, and nothing that it owns is on its way.
+    /// when this returns.
     pub(crate) fn remove_device(&self, device: &DeviceEntry) {
         self.devices.remove(device);
+        // From here on the worker takes out again what it puts in for this device.
+        device.gone.store(true, Ordering::SeqCst);
         // A hook that found the device before may still add a QP or a flow.
         rcu::synchronize_rcu();
         self.queue.forget(|qp| qp.device.number == device.number);
-        self.remove_if(|owner| owner.number == device.number);
+        while self.remove_if(|owner| owner.number == device.number) {}
+    }
+
+    /// Something was put into a table for a device: takes it out again if the device
+    /// was removed meanwhile.
+    pub(crate) fn check_gone(&self, device: &Device) {
+        // Pairs with `remove_device()`: it sees the entry, or this the mark.
+        core::sync::atomic::fence(Ordering::SeqCst);
+        if device.gone.load(Ordering::SeqCst) {
+            self.remove_if(|owner| owner.number == device.number);
+        }
     }
 
     /// Forgets everything, so that nothing refers to the tables any more but the
-    /// caller. The hooks must be gone and the devices removed.
+    /// caller. The hooks must be gone and the devices removed. Sleeps.
     pub(crate) fn clear(&self) {
-        self.queue.forget(|_| true);
-        // A walk may miss an entry while the table shrinks.
-        while !self.flows.is_empty()
-            || !self.rp_flows.is_empty()
-            || !self.qps.is_empty()
-            || !self.devices.is_empty()
-        {
-            self.remove_if(|_| true);
+        loop {
+            self.queue.forget(|_| true);
+            while self.remove_if(|_| true) {}
             self.devices.for_each(|device| {
                 self.devices.remove(&device);
             });
+            // The timers of flows end with them, and with both the workers get no more
+            // work; what a last run of theirs put into the tables goes in the next round.
+            rcu::rcu_barrier();
+            self.worker.cancel();
+            self.held_worker.cancel();
+            let empty = self.queue.is_empty()
+                && self.flows.is_empty()
+                && self.rp_flows.is_empty()
+                && self.qps.is_empty()
+                && self.devices.is_empty();
+            if empty {
+                break;
+            }
         }
-        rcu::rcu_barrier();
     }
 
-    fn remove_if(&self, wanted: impl Fn(&Device) -> bool) {
-        rp::flow::forget_if(self, &wanted);
+    /// Removes QPs and flows of devices that are `wanted`; whether there were any. A
+    /// walk may miss some while a table is being resized.
+    fn remove_if(&self, wanted: impl Fn(&Device) -> bool) -> bool {
+        let mut found = rp::flow::forget_if(self, &wanted);
         self.flows.for_each(|flow| {
             if wanted(&flow.device) {
-                self.flows.remove(&flow);
+                found |= self.flows.remove(&flow);
             }
         });
         self.qps.for_each(|qp| {
             if wanted(&qp.device) {
-                self.qps.remove(&qp);
+                found |= self.qps.remove(&qp);
             }
         });
+        found
     }
 }

@@ -11,6 +11,7 @@
 #include <linux/hrtimer.h>
 #include <linux/if_vlan.h>
 #include <linux/kobject.h>
+#include <linux/kthread.h>
 #include <linux/netdevice.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter_ipv4.h>

@@ -11,6 +11,7 @@ pub(crate) mod crc32;
 pub(crate) mod hrtimer;
 pub(crate) mod ip_output;
 pub(crate) mod kobject;
+pub(crate) mod kthread;
 pub(crate) mod netdevice;
 pub(crate) mod netfilter;
 pub(crate) mod percpu;

@@ -12,12 +12,12 @@ use super::bindings;
 use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{prelude::*, types::Opaque};
 
-/// An object with a [`Worker`] in it; with several, each has an id.
+/// An object with a [`Worker`] in it.
 ///
 /// # Safety
 ///
-/// `OFFSET` must be that of the `Worker<Self, ID>` field; use [`impl_has_worker`].
-pub(crate) unsafe trait HasWorker<const ID: u64 = 0>: Sized + Send + Sync {
+/// `OFFSET` must be that of the `Worker<Self>` field; use [`impl_has_worker`].
+pub(crate) unsafe trait HasWorker: Sized + Send + Sync {
     /// Where the worker is in the object, in bytes.
     const OFFSET: usize;
 
@@ -32,7 +32,7 @@ pub(crate) unsafe trait HasWorker<const ID: u64 = 0>: Sized + Send + Sync {
 /// `queue` is a work queue of ours.
 #[pin_data(PinnedDrop)]
 #[repr(C)]
-pub(crate) struct Worker<T: HasWorker<ID>, const ID: u64 = 0> {
+pub(crate) struct Worker<T: HasWorker> {
     #[pin]
     work: Opaque<bindings::delayed_work>,
     queue: NonNull<bindings::workqueue_struct>,
@@ -40,11 +40,11 @@ pub(crate) struct Worker<T: HasWorker<ID>, const ID: u64 = 0> {
 }
 
 // SAFETY: The C side locks for itself.
-unsafe impl<T: HasWorker<ID>, const ID: u64> Send for Worker<T, ID> {}
+unsafe impl<T: HasWorker> Send for Worker<T> {}
 // SAFETY: As above.
-unsafe impl<T: HasWorker<ID>, const ID: u64> Sync for Worker<T, ID> {}
+unsafe impl<T: HasWorker> Sync for Worker<T> {}
 
-impl<T: HasWorker<ID>, const ID: u64> Worker<T, ID> {
+impl<T: HasWorker> Worker<T> {
     /// Makes a worker with a work queue of its own, of the given name. It must
     /// become the field that `T`'s implementation of [`HasWorker`] names. Sleeps.
     pub(crate) fn new(name: &'static CStr) -> impl PinInit<Self, Error> {
@@ -72,6 +72,13 @@ impl<T: HasWorker<ID>, const ID: u64> Worker<T, ID> {
         unsafe { bindings::rxe_cc_queue_delayed_work(self.queue.as_ptr(), self.work.get(), ms) };
     }
 
+    /// Takes back what was asked for and waits for a run that is under way. Others may
+    /// ask again. Sleeps; not from the worker itself.
+    pub(crate) fn cancel(&self) {
+        // SAFETY: Initialised in `new()`.
+        unsafe { bindings::cancel_delayed_work_sync(self.work.get()) };
+    }
+
     /// # Safety
     ///
     /// Called for a work item made by `new()`, inside a live `T`.
@@ -84,7 +91,7 @@ impl<T: HasWorker<ID>, const ID: u64> Worker<T, ID> {
 }
 
 #[pinned_drop]
-impl<T: HasWorker<ID>, const ID: u64> PinnedDrop for Worker<T, ID> {
+impl<T: HasWorker> PinnedDrop for Worker<T> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: Initialised in `new()`. Nobody can ask for another run: that takes a reference
         // to the object, which is being dropped, or a run, which is waited for here.
@@ -97,11 +104,11 @@ impl<T: HasWorker<ID>, const ID: u64> PinnedDrop for Worker<T, ID> {
 
 /// Says where the [`Worker`] of a type is and what it does.
 macro_rules! impl_has_worker {
-    (impl HasWorker<$id:literal> for $object:ty { self.$field:ident, $on_work:expr }) => {
+    (impl HasWorker for $object:ty { self.$field:ident, $on_work:expr }) => {
         // SAFETY: The offset is that of the named field, whose type is checked below.
-        unsafe impl $crate::linux::workqueue::HasWorker<$id> for $object {
+        unsafe impl $crate::linux::workqueue::HasWorker for $object {
             const OFFSET: usize = {
-                let _: fn(&$object) -> &$crate::linux::workqueue::Worker<$object, $id> =
+                let _: fn(&$object) -> &$crate::linux::workqueue::Worker<$object> =
                     |object| &object.$field;
                 core::mem::offset_of!($object, $field)
             };

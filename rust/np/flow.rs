@@ -135,6 +135,7 @@ pub(super) fn find(
     }? Error);
     let (flow, new) = tables.flows.get_or_insert(key, flow, GFP_ATOMIC)?;
     if new {
+        tables.check_gone(&qp.device);
         tables.sweep_later();
     }
     Ok(flow)

@@ -643,6 +643,8 @@ pub(super) fn cnp(tables: &Tables, qp: &Arc<QpEntry>, context: &QpContext, prior
             flow.cnp(context, priority, now_ns, true);
             // A knob may have been written meanwhile.
             flow.set_params(&qp.device.rp.params(), now_ns);
+            drop(flow);
+            tables.check_gone(&qp.device);
             tables.sweep_later();
             return Ok(());
         }
@@ -728,13 +730,16 @@ pub(super) fn drain(tables: &Tables) {
     }
 }
 
-/// Forgets all flows of devices that `wanted` wants.
-pub(crate) fn forget_if(tables: &Tables, wanted: impl Fn(&Device) -> bool) {
+/// Forgets all flows of devices that are `wanted`; whether there were any.
+pub(crate) fn forget_if(tables: &Tables, wanted: impl Fn(&Device) -> bool) -> bool {
+    let mut found = false;
     tables.rp_flows.for_each(|flow| {
         if wanted(flow.device()) {
+            found = true;
             forget_flow(tables, &flow);
         }
     });
+    found
 }
 
 /// Forgets flows whose limiter is off and whose last CNP is long ago, and those

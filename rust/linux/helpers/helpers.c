@@ -5,6 +5,7 @@
 #include "../bindings_helper.h"
 
 #include "kobject.c"
+#include "kthread.c"
 #include "netdevice.c"
 #include "percpu.c"
 #include "rdma.c"

@@ -92,4 +92,12 @@ bool rxe_cc_mod_delayed_work(struct workqueue_struct *wq,
 			     struct delayed_work *work, unsigned long ms);
 
 
+/* real-time worker threads */
+void rxe_cc_init_kthread_delayed_work(struct kthread_delayed_work *work,
+				      kthread_work_func_t func);
+struct kthread_worker *rxe_cc_create_rt_worker(const char *name);
+bool rxe_cc_kthread_queue_delayed_work(struct kthread_worker *worker,
+				       struct kthread_delayed_work *work,
+				       unsigned long ms);
+
 #endif
