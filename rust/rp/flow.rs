@@ -380,6 +380,8 @@ impl Flow {
         }
 
         let response = direction == Direction::Response;
+        // Behind another one the timer is armed already.
+        let is_head = inner.held.is_idle(direction);
         let refused = response && {
             let truesize = skb.truesize();
             inner.held.response_bytes().saturating_add(truesize) > RESPONSE_BYTES_MAX
@@ -400,7 +402,9 @@ impl Flow {
             None
         };
         self.settle(&mut inner, events);
-        self.arm(&inner, now_ns);
+        if is_head {
+            self.arm(&inner, now_ns);
+        }
         drop(inner);
         if let Some(skb) = refused {
             skb.discard();
