@@ -25,6 +25,7 @@ use crate::{
     rp,
     sysfs::{counters::PortCounters, knobs::Ecn},
     tables::Tables,
+    trace,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kernel::{
@@ -52,6 +53,8 @@ pub(crate) struct Device {
     /// The way to the RDMA core.
     #[pin]
     pub(crate) ib: IbDeviceHandle,
+    /// The RDMA device's name, for traces.
+    pub(crate) name: trace::Name,
     /// What its users set.
     pub(crate) knobs: Knobs,
     /// What it counted.
@@ -207,9 +210,11 @@ pub(crate) struct Client {
 }
 
 /// What the client keeps for a device: dropped in this order.
+#[pin_data]
 pub(crate) struct Binding {
     _files: PortCounters<Owner>,
-    _debug: debug::Files,
+    #[pin]
+    debug: Mutex<Option<debug::Files>>,
     device: Arc<DeviceEntry>,
 }
 
@@ -237,7 +242,7 @@ impl Client {
 impl RdmaClient for Client {
     type Data = Binding;
 
-    fn add(&self, ib: &IbDeviceRef) -> Result<Option<KBox<Binding>>> {
+    fn add(&self, ib: &IbDeviceRef, name: &CStr) -> Result<Option<Pin<KBox<Binding>>>> {
         if !ib.is_rxe() {
             return Ok(None);
         }
@@ -252,6 +257,7 @@ impl RdmaClient for Client {
                 number,
                 netdev,
                 ib <- IbDeviceHandle::new(),
+                name: trace::Name::new(name),
                 knobs: Knobs::new(),
                 counters: Counters::new()?,
                 seen: Seen::new(),
@@ -267,12 +273,14 @@ impl RdmaClient for Client {
         }
         let bind = || {
             let owner = Arc::new(Owner(device.clone()), GFP_KERNEL)?;
-            let binding = KBox::new(
-                Binding {
+            let files = debug::Files::new(&self.debug, name, device.clone())?;
+            let its_device = device.clone();
+            let binding = KBox::try_pin_init(
+                try_pin_init!(Binding {
                     _files: PortCounters::create(ib, owner)?,
-                    _debug: debug::Files::new(&self.debug, ib.name(), device.clone())?,
-                    device: device.clone(),
-                },
+                    debug <- new_mutex!(Some(files), "rxe_cc_debug"),
+                    device: its_device,
+                }? Error),
                 GFP_KERNEL,
             )?;
             let rtnl = Rtnl::lock();
@@ -281,16 +289,24 @@ impl RdmaClient for Client {
             Ok(Some(binding))
         };
         bind().inspect_err(|error: &Error| {
-            pr_err!("{}: not controlled: {:?}\n", ib.name(), error);
+            pr_err!("{name}: not controlled: {error:?}\n");
             self.tables.remove_device(&device);
         })
+    }
+
+    fn renamed(&self, data: &Binding, name: &CStr) {
+        data.device.name.set(name);
+        let mut files = data.debug.lock();
+        // The old ones first: another device may have got their name.
+        *files = None;
+        *files = debug::Files::new(&self.debug, name, data.device.clone()).ok();
     }
 
     fn handle(data: &Binding) -> &IbDeviceHandle {
         &data.device.ib
     }
 
-    fn remove(&self, _ib: &IbDeviceRef, data: KBox<Binding>) {
+    fn remove(&self, _ib: &IbDeviceRef, data: Pin<KBox<Binding>>) {
         if !self.tables.is_draining() {
             rp::close_device(&data.device);
         }

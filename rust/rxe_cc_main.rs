@@ -25,6 +25,7 @@ pub mod roce;
 mod rp;
 mod sysfs;
 mod tables;
+mod trace;
 
 use linux::{netdevice::NotifierRegistration, netfilter::NetHooks, rdma::ClientRegistration};
 

@@ -35,6 +35,7 @@ pub(crate) unsafe trait HasSoftTimer: Sized + Send + Sync {
 
 /// A timer that calls [`HasSoftTimer::on_timer`] of the object around it.
 #[pin_data(PinnedDrop)]
+#[repr(C)]
 pub(crate) struct SoftTimer<T: HasSoftTimer> {
     #[pin]
     timer: Opaque<bindings::hrtimer>,

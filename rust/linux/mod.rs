@@ -20,4 +20,5 @@ pub(crate) mod rdma;
 pub(crate) mod rhashtable;
 pub(crate) mod skb_queue;
 pub(crate) mod skbuff;
+pub(crate) mod tracepoint;
 pub(crate) mod workqueue;

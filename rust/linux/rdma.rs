@@ -43,10 +43,10 @@ impl IbDeviceRef {
         unsafe { (*self.as_ptr()).ops.driver_id == bindings::rdma_driver_id_RDMA_DRIVER_RXE }
     }
 
-    /// The device's name at this moment (it may be renamed).
-    pub(crate) fn name(&self) -> &CStr {
-        // SAFETY: The device is alive and its name a terminated string; a rename swaps the pointer
-        // and frees the old name after a grace period, so callers only print it.
+    /// The device's name, for the duration of a client's `add` and `renamed`.
+    fn name(&self) -> &CStr {
+        // SAFETY: The device is alive and its name a terminated string that stays: a rename waits
+        // for the core's lock, which is held around both.
         unsafe { CStr::from_char_ptr(bindings::rxe_cc_ib_device_name(self.as_ptr())) }
     }
 
@@ -300,15 +300,18 @@ pub(crate) trait RdmaClient: Send + Sync {
     /// What the client keeps for each of its devices.
     type Data: Send + Sync;
 
-    /// A device came (or was there already). `None`: not interested.
-    fn add(&self, device: &IbDeviceRef) -> Result<Option<KBox<Self::Data>>>;
+    /// A device of that name came (or was there already). `None`: not interested.
+    fn add(&self, device: &IbDeviceRef, name: &CStr) -> Result<Option<Pin<KBox<Self::Data>>>>;
+
+    /// A device got another name.
+    fn renamed(&self, data: &Self::Data, name: &CStr);
 
     /// The handle in what `add` returned; it leads to the device from the end of
     /// `add` to the start of `remove`.
     fn handle(data: &Self::Data) -> &IbDeviceHandle;
 
     /// A device goes. It is still registered.
-    fn remove(&self, device: &IbDeviceRef, data: KBox<Self::Data>);
+    fn remove(&self, device: &IbDeviceRef, data: Pin<KBox<Self::Data>>);
 }
 
 /// The one registration of this module: `ib_client::add` gets no cookie by which
@@ -358,6 +361,7 @@ impl<T: RdmaClient> ClientRegistration<T> {
                         name: name.as_char_ptr(),
                         add: Some(Self::add),
                         remove: Some(Self::remove),
+                        rename: Some(Self::rename),
                         ..Default::default()
                     });
                     to_result(bindings::ib_register_client(place)).inspect_err(|_| {
@@ -378,19 +382,35 @@ impl<T: RdmaClient> ClientRegistration<T> {
         unsafe {
             let this = CLIENT.load(Ordering::Acquire).cast::<Self>();
             from_result(|| {
+                let device_ref = IbDeviceRef::from_raw(device);
                 let data = (*this)
                     .ops
-                    .add(IbDeviceRef::from_raw(device))?
+                    .add(device_ref, device_ref.name())?
                     .ok_or(EOPNOTSUPP)?;
                 // INVARIANT: Until `remove` the device is alive.
                 *T::handle(&data).device.lock() = NonNull::new(device);
                 bindings::ib_set_client_data(
                     device,
                     (*this).client.get(),
-                    KBox::into_raw(data).cast(),
+                    // Not moved until `remove` makes it what it was.
+                    KBox::into_raw(Pin::into_inner_unchecked(data)).cast(),
                 );
                 Ok(0)
             })
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the core for a client made by `new()`, between `add` and `remove`.
+    unsafe extern "C" fn rename(device: *mut bindings::ib_device, data: *mut core::ffi::c_void) {
+        // SAFETY: As in `add()`; `data` is what `add()` set, and stays until `remove`.
+        unsafe {
+            let this = CLIENT.load(Ordering::Acquire).cast::<Self>();
+            (*this).ops.renamed(
+                &*data.cast::<T::Data>(),
+                IbDeviceRef::from_raw(device).name(),
+            );
         }
     }
 
@@ -401,7 +421,7 @@ impl<T: RdmaClient> ClientRegistration<T> {
         // SAFETY: As in `add()`; `data` is what `add()` set, and ours again.
         unsafe {
             let this = CLIENT.load(Ordering::Acquire).cast::<Self>();
-            let data = KBox::from_raw(data.cast::<T::Data>());
+            let data = Pin::new_unchecked(KBox::from_raw(data.cast::<T::Data>()));
             *T::handle(&data).device.lock() = None;
             (*this).ops.remove(IbDeviceRef::from_raw(device), data);
         }

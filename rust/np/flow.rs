@@ -44,6 +44,8 @@ pub(crate) struct Target {
     pub(super) pkey: u16,
     /// The interface by which the mark came.
     pub(super) oif: i32,
+    /// The QPN that was marked: ours.
+    pub(super) qpn: u32,
     /// The mark's service.
     pub(super) service: Service,
 }

@@ -27,6 +27,7 @@ use crate::{
         packet::{self, Bth, Deth, BTH_LEN, DETH_LEN, MULTICAST_QPN, QP1},
     },
     tables::Tables,
+    trace::{self, Ends},
 };
 use kernel::sync::Arc;
 
@@ -50,18 +51,38 @@ impl Refused {
     }
 }
 
+/// What became of a valid mark.
+enum Taken {
+    /// Its flow has it.
+    Counted,
+    /// It waits for its QP's context, and is counted when that is there.
+    Remembered,
+}
+
 /// The default P_Key's number, the only one that rxe has.
 const DEFAULT_PKEY: u16 = 0x7fff;
 
 /// A CE-marked packet came.
 pub(crate) fn marked(received: &Received<'_>, bth: Option<&Bth>) {
-    received.device.count(Counter::NpEcnMarked);
-    if let Err(refused) = judge(received, bth) {
-        received.device.count(refused.counter());
+    let device = &received.device;
+    device.count(Counter::NpEcnMarked);
+    let (refused, unresolved) = match judge(received, bth) {
+        Ok(Taken::Counted) => (None, false),
+        Ok(Taken::Remembered) => (None, true),
+        Err(refused) => (Some(refused.counter()), false),
+    };
+    if let Some(counter) = refused {
+        device.count(counter);
     }
+    let ends = Ends {
+        qpn: bth.map_or(0, |bth| bth.dest_qp),
+        peer: received.packet.source,
+        peer_qpn: 0,
+    };
+    trace::ce(device, ends, refused, unresolved);
 }
 
-fn judge(received: &Received<'_>, bth: Option<&Bth>) -> Result<(), Refused> {
+fn judge(received: &Received<'_>, bth: Option<&Bth>) -> Result<Taken, Refused> {
     let Received {
         tables,
         device,
@@ -100,6 +121,7 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>) -> Result<(), Refused> {
         dest_qpn: source_qpn,
         pkey: bth.pkey,
         oif: in_dev.ifindex(),
+        qpn: bth.dest_qp,
         service: info.service,
     };
 
@@ -114,13 +136,13 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>) -> Result<(), Refused> {
             match flow {
                 Ok(flow) => flow
                     .mark(&qp, target, now_ns, &params, valid)
-                    .then_some(())
+                    .then_some(Taken::Counted)
                     .ok_or(Refused::Invalid),
                 // A CNP was due at once and found no memory.
                 Err(_) if valid() => {
                     device.count(Counter::NpCnpImmediate);
                     device.count(Counter::NpCnpSendFailed);
-                    Ok(())
+                    Ok(Taken::Counted)
                 }
                 Err(_) => Err(Refused::Invalid),
             }
@@ -128,8 +150,7 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>) -> Result<(), Refused> {
         Knowledge::Unknown { marked } => {
             let valid = marked || packet.icrc_matches();
             if valid && qp::remember(tables, &qp, packet.source, Notice::Mark(target)) {
-                // Counted when the answer is there.
-                Ok(())
+                Ok(Taken::Remembered)
             } else {
                 Err(Refused::Invalid)
             }

@@ -13,24 +13,31 @@ use crate::{
         cnp::{Cnp, CNP_V4_LEN, CNP_V6_LEN},
         packet::Addr,
     },
+    trace::{self, Ends},
 };
 use kernel::{prelude::*, sync::rcu};
 
 /// Sends the CNP for a mark that was just received.
 pub(super) fn immediate(device: &Device, target: &Target, params: &NpParams) {
     device.count(Counter::NpCnpImmediate);
-    transmit(device, target, params);
+    transmit(device, target, params, false);
 }
 
 /// Sends the CNP for a mark received before.
 pub(super) fn deferred(device: &Device, target: &Target, params: &NpParams) {
     device.count(Counter::NpCnpDeferred);
-    transmit(device, target, params);
+    transmit(device, target, params, true);
 }
 
-fn transmit(device: &Device, target: &Target, params: &NpParams) {
+fn transmit(device: &Device, target: &Target, params: &NpParams, deferred: bool) {
     let guard = rcu::read_lock();
     let sent = send(device.netdev.net_rcu(&guard), target, params);
+    let ends = Ends {
+        qpn: target.qpn,
+        peer: target.peer,
+        peer_qpn: target.dest_qpn,
+    };
+    trace::cnp_tx(device, ends, deferred, &sent);
     device.count(match sent {
         Ok(()) => Counter::NpCnpSent,
         Err(_) => Counter::NpCnpSendFailed,

@@ -42,6 +42,7 @@ use crate::{
     qp::{self, QpEntry},
     roce::{opcode::Kind, packet::Addr},
     tables::Tables,
+    trace::{self, Ends, Waiting},
 };
 use core::sync::atomic::Ordering;
 use kernel::{
@@ -95,6 +96,9 @@ struct Inner {
     /// Rate cuts.
     cuts: u64,
     last_cut_ns: u64,
+    /// The peer's address and QPN; a UD QP has none.
+    peer: Addr,
+    peer_qpn: u32,
     /// Half the ack timeout of a QP that no doorbell reaches in time.
     longest_hold_ns: Option<u64>,
     last_request_ns: u64,
@@ -165,6 +169,8 @@ impl Inner {
             cnps: 0,
             cuts: 0,
             last_cut_ns: now_ns,
+            peer: Addr::V4([0; 4]),
+            peer_qpn: 0,
             longest_hold_ns: None,
             last_request_ns: now_ns,
             last_response_ns: now_ns,
@@ -177,6 +183,10 @@ impl Inner {
         let rung = context.user && context.ack_timeout >= RUNG_TIMEOUT;
         self.longest_hold_ns = (timed && !rung).then(|| ack_timeout_ns(context) / 2);
         self.priority = priority;
+        if context.service != QpType::Ud {
+            self.peer = context.peer();
+            self.peer_qpn = context.dest_qpn;
+        }
     }
 
     /// Brings the state to `now_ns`.
@@ -282,6 +292,14 @@ impl Flow {
         &self.qp.device
     }
 
+    fn ends(&self, inner: &Inner) -> Ends {
+        Ends {
+            qpn: qp::number(&self.qp),
+            peer: inner.peer,
+            peer_qpn: inner.peer_qpn,
+        }
+    }
+
     /// Counts what happened and brings the device's gauges up to date. Before every
     /// unlock that follows a change.
     fn settle(&self, inner: &mut Inner, events: Events) {
@@ -296,6 +314,9 @@ impl Flow {
                 .counters
                 .add(Counter::RpRateIncreases, events.increases);
         }
+        trace::rate(device, self.ends(inner), &events, || {
+            inner.state.view(&inner.params)
+        });
         let now = Gauges {
             limited: u64::from(inner.state.limited() && !inner.dead),
             held_packets: u64::from(inner.held.len()),
@@ -399,6 +420,12 @@ impl Flow {
             inner
                 .held
                 .push(direction, skb, state, Note::new(now_ns, charge, psn));
+            let packet = Waiting {
+                psn,
+                wire_bytes: charge,
+                response,
+            };
+            trace::hold(device, self.ends(&inner), packet, inner.held.len());
             None
         };
         self.settle(&mut inner, events);
@@ -449,10 +476,16 @@ impl Flow {
                 Events::default()
             };
             self.settle(&mut inner, events.and(departed));
+            let ends = self.ends(&inner);
             drop(inner);
-            self.device()
-                .rp
-                .held_for(now_ns.saturating_sub(note.since_ns));
+            let held_ns = now_ns.saturating_sub(note.since_ns);
+            self.device().rp.held_for(held_ns);
+            let packet = Waiting {
+                psn: note.psn,
+                wire_bytes: note.wire_bytes,
+                response: direction == Direction::Response,
+            };
+            trace::release(self.device(), ends, packet, held_ns);
             skb.send();
             inner = self.inner.lock();
         }

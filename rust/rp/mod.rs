@@ -34,14 +34,22 @@ use crate::{
         packet::{Addr, Bth, Deth, BTH_LEN, DETH_LEN, QP1},
     },
     tables::Tables,
+    trace::{self, Ends},
 };
 use kernel::sync::{rcu, Arc};
 
 /// A CNP came.
 pub(crate) fn cnp_received(received: &Received<'_>, bth: &Bth) {
-    if let Some(verdict) = judge(received, bth) {
+    let verdict = judge(received, bth);
+    if let Some(verdict) = verdict {
         received.device.count(verdict);
     }
+    let ends = Ends {
+        qpn: bth.dest_qp,
+        peer: received.packet.source,
+        peer_qpn: 0,
+    };
+    trace::cnp_rx(&received.device, ends, verdict);
 }
 
 /// What a CNP counts as; `None` when the answer of the RDMA core decides.

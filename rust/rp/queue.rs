@@ -36,7 +36,8 @@ pub(super) struct Note {
     pub(super) since_ns: u64,
     /// Its Ethernet frame without FCS, in bytes; 0: free of charge.
     pub(super) wire_bytes: u32,
-    psn: u32,
+    /// Its PSN.
+    pub(super) psn: u32,
 }
 
 impl Note {

@@ -12,4 +12,5 @@
 #include "rhashtable.c"
 #include "route.c"
 #include "skbuff.c"
+#include "trace.c"
 #include "workqueue.c"

@@ -92,6 +92,41 @@ bool rxe_cc_mod_delayed_work(struct workqueue_struct *wq,
 			     struct delayed_work *work, unsigned long ms);
 
 
+/* tracepoints; names are of RXE_CC_NAME_LEN bytes, addresses are GIDs */
+#define RXE_CC_NAME_LEN	64
+struct rxe_cc_trace_flow {
+	const char *ibdev;
+	const u8 *peer;
+	u32 qpn;
+	u32 peer_qpn;
+};
+
+struct rxe_cc_trace_rate {
+	u64 rate_bps;
+	u64 target_bps;
+	u64 model_rate_bps;
+	u64 time_stage;
+	u64 byte_stage;
+	u32 alpha_milli;
+	u32 events;
+};
+
+void rxe_cc_trace_ce(const struct rxe_cc_trace_flow *flow, u8 verdict);
+void rxe_cc_trace_cnp_tx(const struct rxe_cc_trace_flow *flow, bool deferred,
+			 int status);
+void rxe_cc_trace_cnp_rx(const struct rxe_cc_trace_flow *flow, u8 verdict);
+bool rxe_cc_trace_enabled(void);
+void rxe_cc_trace_rate_cut(const struct rxe_cc_trace_flow *flow,
+			   const struct rxe_cc_trace_rate *rate);
+void rxe_cc_trace_rate_increase(const struct rxe_cc_trace_flow *flow,
+				const struct rxe_cc_trace_rate *rate);
+void rxe_cc_trace_limiter(const struct rxe_cc_trace_flow *flow,
+			  const struct rxe_cc_trace_rate *rate, bool on);
+void rxe_cc_trace_hold(const struct rxe_cc_trace_flow *flow, u32 psn,
+		       u32 wire_bytes, bool response, u32 held);
+void rxe_cc_trace_release(const struct rxe_cc_trace_flow *flow, u32 psn,
+			  u32 wire_bytes, bool response, u64 held_ns);
+
 /* real-time worker threads */
 void rxe_cc_init_kthread_delayed_work(struct kthread_delayed_work *work,
 				      kthread_work_func_t func);
