@@ -318,7 +318,9 @@ impl Flow {
             inner.state.view(&inner.params)
         });
         let now = Gauges {
-            limited: u64::from(inner.state.limited() && !inner.dead),
+            limited: u64::from(
+                inner.state.limited() && inner.mode == Mode::Paced && !inner.dead,
+            ),
             held_packets: u64::from(inner.held.len()),
             response_bytes: u64::from(inner.held.response_bytes()),
         };
