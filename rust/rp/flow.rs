@@ -496,6 +496,10 @@ impl Flow {
     /// A CNP for this flow; `false` when it is dead and another must be made.
     fn cnp(&self, context: &QpContext, priority: u8, now_ns: u64, first: bool) -> bool {
         let mut inner = self.inner.lock();
+        if inner.mode == Mode::Closing && inner.held.is_empty() && !inner.releasing {
+            // It was let go, and nothing is left of it: this is a first CNP again.
+            inner.dead = true;
+        }
         if inner.dead {
             return false;
         }
@@ -605,8 +609,11 @@ impl Flow {
         let events = inner.advance(now_ns);
         self.settle(&mut inner, events);
         self.arm(&inner, now_ns);
+        let mut view = inner.state.view(&inner.params);
+        // A flow that was let go is not held to its rate.
+        view.limited &= inner.mode == Mode::Paced;
         Snapshot {
-            view: inner.state.view(&inner.params),
+            view,
             priority: inner.priority,
             held: inner.held.len(),
             cnps: inner.cnps,
