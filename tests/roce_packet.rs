@@ -498,7 +498,7 @@ proptest! {
         prop_assert_eq!(psn_cmp(b, a), Ordering::Greater);
         prop_assert_eq!(psn_cmp(a, b), Ordering::Less);
         prop_assert_eq!(psn_cmp(a, a), Ordering::Equal);
-        let opposite = (a + 0x80_0000) & 0xff_ffff;
+        let opposite = (a.wrapping_add(0x80_0000)) & 0xff_ffff;
         prop_assert!(!psn_after(a, opposite) && !psn_after(opposite, a));
         prop_assert_ne!(psn_cmp(a, opposite), Ordering::Equal);
     }

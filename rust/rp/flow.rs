@@ -318,9 +318,7 @@ impl Flow {
             inner.state.view(&inner.params)
         });
         let now = Gauges {
-            limited: u64::from(
-                inner.state.limited() && inner.mode == Mode::Paced && !inner.dead,
-            ),
+            limited: u64::from(inner.state.limited() && inner.mode == Mode::Paced && !inner.dead),
             held_packets: u64::from(inner.held.len()),
             response_bytes: u64::from(inner.held.response_bytes()),
         };
