@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the tests of the RP's rate limiter share: fixed rates, the state in
+debugfs, departures as captured, and a watch on the machine itself.
+
+In: hosts of lab.py and their captures. Out: rates, gaps, bursts, order; stalls of
+the guest's CPUs, so that a case can tell the limiter's fault from the machine's.
+"""
+import functools
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+
+import ktap
+import lab
+import roce
+from ktap import Failure, Skip, check, cleanup, note
+
+DEBUGFS = "/sys/kernel/debug"
+
+
+# The machine ------------------------------------------------------------------
+
+_WATCH = """
+import os, sys, time
+cpu = int(sys.argv[1])
+os.sched_setaffinity(0, {cpu})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(60))
+while True:
+    before = time.time_ns()
+    time.sleep(0.004)
+    late = time.time_ns() - before - 4_000_000
+    if late > 8_000_000:
+        print(before, late, flush=True)
+"""
+
+
+class Late(Failure):
+    """A rule about time is broken: the limiter's fault only if the CPUs ran."""
+
+
+class Stalls:
+    """Times at which a CPU of the guest did not run: a process of higher priority
+    than all others sleeps 4 ms at a time on each CPU and notes when it was late."""
+
+    def __init__(self):
+        self.path = f"{lab.SCRATCH}/stalls"
+        self.file = open(self.path, "w")
+        self.watchers = [
+            subprocess.Popen([sys.executable, "-c", _WATCH, str(cpu)], stdout=self.file)
+            for cpu in sorted(os.sched_getaffinity(0))]
+        cleanup(self.stop)
+
+    def stop(self):
+        for watcher in self.watchers:
+            watcher.kill()
+            watcher.wait()
+        self.watchers = []
+
+    def list(self):
+        """(start, length), in ns of the wall clock, as captures have it."""
+        with open(self.path) as file:
+            return sorted(tuple(map(int, line.split())) for line in file if line.endswith("\n"))
+
+    def worst_ms(self, since_ns=0, until_ns=1 << 63):
+        return max((late for start, late in self.list() if start + late >= since_ns and start <= until_ns), default=0) / 1e6
+
+
+# The watch of the case that runs.
+stalls = None
+# From this length on a stall excuses a late packet, or an ack timeout.
+STALL_MS = 30
+
+
+def timely(function, attempts=3):
+    """For cases with rules about time. When one is broken (Late) while a CPU of the
+    guest stood still, the case is tried again, and skipped when that goes on."""
+    @functools.wraps(function)
+    def wrapped():
+        global stalls
+        for attempt in range(attempts):
+            stalls = Stalls()
+            try:
+                return function()
+            except Late as late:
+                worst = stalls.worst_ms()
+                if worst < STALL_MS:
+                    raise Failure(f"{late} (the CPUs stood still for {worst:.0f} ms at most)") from None
+                ktap._unwind(ktap._cleanups)
+                note(f"attempt {attempt + 1}, a CPU stood still for {worst:.0f} ms: {late}")
+                reason = f"a CPU stood still for {worst:.0f} ms: {late}"
+        raise Skip(reason)
+    return wrapped
+
+
+def check_time(holds, text):
+    if not holds:
+        raise Late(text)
+
+
+# The limiter --------------------------------------------------------------------
+
+def fix_rate(host, mbps, dilation=1000):
+    """A CNP sets this rate, and no CNP, timer or byte count changes it for minutes."""
+    host.set(dilation=dilation, rpg_min_dec_fac=100, rpg_time_reset=131071, rpg_byte_reset=0, rpg_threshold=31,
+             rate_to_set_on_first_cnp=round(mbps * dilation))
+
+
+def send_cnps(host, peer, qps, times=1, family=""):
+    """CNPs from the wire to QPs (or QPNs) of `host`."""
+    here, there = (host.ip6, peer.ip6) if family == "--ipv6" else (host.ip, peer.ip)
+    for _ in range(times):
+        for qp in qps:
+            peer.sender.send(peer.to(host, roce.cnp(there, here, getattr(qp, "qpn", qp))))
+
+
+def limit(host, peer, qps, mbps=None, family=""):
+    """Their rate is this one from now on."""
+    if mbps:
+        fix_rate(host, mbps)
+    send_cnps(host, peer, qps, family=family)
+
+    def limited():
+        seen = state(host)
+        return all(qp.qpn in seen and seen[qp.qpn].limited for qp in qps)
+    check(lab.wait_until(limited, 3), f"not limited by a CNP: {[vars(line) for line in state(host).values()]}")
+    if mbps:
+        seen = state(host)
+        for qp in qps:
+            check(abs(seen[qp.qpn].rc - mbps * 1e6) <= 1000, f"Rc of QP {qp.qpn} is {seen[qp.qpn].rc}, {mbps} Mb/s were set")
+
+
+class Line:
+    """A line of debugfs' qps."""
+
+    def __init__(self, text):
+        qp, rp, _ = (part.split() for part in text.split("|"))
+        self.qpn, self.kind = int(qp[0]), qp[1]
+        self.known, self.limited = rp != ["-"], False
+        if self.known:
+            self.priority, self.phase = int(rp[0]), rp[1]
+            self.rc, self.rt, self.model_rc = (int(v) * 1000 for v in rp[2:5])
+            self.alpha = float(rp[5])
+            self.time_stage, self.byte_stage, self.held, self.cnps, self.cuts, self.since_cut_us = map(int, rp[6:12])
+            self.limited = self.phase != "unlimited"
+
+
+def state(host):
+    """QPN -> Line."""
+    if not os.path.isdir(f"{DEBUGFS}/rxe_cc"):
+        subprocess.run(["mount", "-t", "debugfs", "none", DEBUGFS], stderr=subprocess.DEVNULL)
+    try:
+        with open(f"{DEBUGFS}/rxe_cc/{host.device}/qps") as file:
+            lines = [Line(text) for text in file if not text.startswith("#")]
+    except FileNotFoundError:
+        raise Failure(f"no debugfs of {host.device}") from None
+    return {line.qpn: line for line in lines}
+
+
+# Traffic ------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+class Pairs:
+    """QPs of two hosts, connected: `ours` of a and `theirs` of b."""
+
+    def __init__(self, a, b, count=1, kind="rc", family="", tclass=0, timeout=14):
+        self.a, self.b, self.family = a, b, family
+        self.left, self.right = a.qps(family), b.qps(family)
+        here, there = (a.ip6, b.ip6) if family == "--ipv6" else (a.ip, b.ip)
+        self.ours, self.theirs = [], []
+        for _ in range(count):
+            one, two = self.left.new(kind), self.right.new(kind)
+            one.rtr(there, two.qpn, tclass).rts(timeout)
+            two.rtr(here, one.qpn, tclass).rts(timeout)
+            self.ours.append(one)
+            self.theirs.append(two)
+        self.memory = self.right.memory()
+        self.posted = [0] * count
+
+    def post(self, kind, count, size=MIB):
+        """So many of each of our QPs to theirs."""
+        for number, qp in enumerate(self.ours):
+            qp.post(kind, count, size, self.memory)
+            self.posted[number] += count
+
+    def finish(self, seconds=60):
+        """All completions, without an error."""
+        for number, qp in enumerate(self.ours):
+            qp.poll(self.posted[number], seconds)
+            self.posted[number] = 0
+
+
+def copy_program():
+    program, source = f"{lab.SCRATCH}/rp_copy", f"{lab.HERE}/rp_copy.c"
+    if not os.path.exists(program) or os.path.getmtime(program) < os.path.getmtime(source):
+        compiler = next((c for c in ("cc", "gcc", "gcc-14", "clang") if lab.shutil.which(c)), None)
+        if not compiler:
+            raise Skip("no C compiler for lib/rp_copy.c")
+        lab.run(compiler, "-O1", "-Wall", "-o", program, source, "-libverbs")
+    return program
+
+
+class Copy:
+    """A process with a QP and a buffer whose contents matter."""
+
+    def __init__(self, host, size):
+        self.host = host
+        self.process = host.popen(copy_program(), host.device, str(host.gid()), str(size),
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        cleanup(self.close)
+        self.qpn, self.rkey, self.address = map(int, self.answer("open"))
+
+    def answer(self, what):
+        line = self.process.stdout.readline().strip()
+        if not line.startswith("ok"):
+            raise Failure(f"rp_copy on {self.host.name}: {what}: {line or 'it died'}")
+        return line.split()[1:]
+
+    def tell(self, *words, wait=True):
+        self.process.stdin.write(" ".join(str(w) for w in words) + "\n")
+        self.process.stdin.flush()
+        return self.answer(words[0]) if wait else None
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise Failure(f"a QP of {self.host.name} took more than 20 s to go") from None
+
+
+# Captures -----------------------------------------------------------------------
+
+class Frame:
+    """A RoCE frame of a capture; size: on the wire, without FCS."""
+
+    __slots__ = ("time_ns", "size", "packet")
+
+    def __init__(self, time_ns, size, packet):
+        self.time_ns, self.size, self.packet = time_ns, size, packet
+
+
+def frames(dump):
+    dump.stop()
+    own = dump.host.mac
+    with open(dump.path, "rb") as file:
+        data = file.read()
+    scale = 1 if data[:4] in (b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d") else 1000
+    head = struct.Struct("<IIII" if data[:1] in (b"\xd4", b"\x4d") else ">IIII")
+    at = 24
+    while at + 16 <= len(data):
+        seconds, part, size, length = head.unpack_from(data, at)
+        at += 16
+        frame = data[at:at + size]
+        at += size
+        time_ns = seconds * 1_000_000_000 + part * scale
+        packet = roce.Packet.read(frame, time_ns, frame[6:12] == own)
+        if packet:
+            yield Frame(time_ns, length, packet)
+
+
+def is_response(packet):
+    return 0x0D <= packet.opcode <= 0x10
+
+
+def is_ack(packet):
+    return packet.opcode in (roce.RC_ACK, roce.RC_ATOMIC_ACK)
+
+
+def is_nak(packet):
+    """Of a sequence error."""
+    return packet.opcode == roce.RC_ACK and packet.transport[12:13] == b"\x60"
+
+
+def is_data(packet):
+    return packet.dest_qp > 1 and packet.opcode != roce.CNP and not is_ack(packet)
+
+
+class Departures(list):
+    """Data frames that a host sent, in order."""
+
+    def __init__(self, dump, since_ns=0, until_ns=1 << 63, want=is_data):
+        if isinstance(dump, list):
+            super().__init__(dump)
+        else:
+            super().__init__(f for f in frames(dump) if f.packet.outgoing and since_ns <= f.time_ns <= until_ns and want(f.packet))
+
+    def by_qp(self):
+        found = {}
+        for f in self:
+            found.setdefault(f.packet.dest_qp, Departures([])).append(f)
+        return found
+
+    def seconds(self):
+        return (self[-1].time_ns - self[0].time_ns) / 1e9
+
+    def bits(self):
+        """Behind the first departure."""
+        return sum(f.size for f in self[1:]) * 8
+
+    def account(self, bps, late_ms=20):
+        """Against the rate, with so much lateness made up for: how far a departure
+        ever was ahead of it (bytes), the time not made up for (s), and how late a
+        departure ever was behind the one before (ms)."""
+        credit, ahead, lost, worst = 0.0, 0.0, 0.0, 0.0
+        most = bps * late_ms / 1e3
+        for before, now in zip(self, self[1:]):
+            gap = (now.time_ns - before.time_ns) / 1e9
+            credit += gap * bps - now.size * 8
+            worst = max(worst, gap - now.size * 8 / bps)
+            if credit > most:
+                lost += (credit - most) / bps
+                credit = most
+            ahead = min(ahead, credit)
+        return -ahead / 8, lost, worst * 1e3
+
+    def gaps_ms(self):
+        return [(b.time_ns - a.time_ns) / 1e6 for a, b in zip(self, self[1:])]
+
+    def rewinds(self):
+        """PSNs that went back: (time, QP, from, to), each direction for itself."""
+        last, found = {}, []
+        for f in self:
+            p = f.packet
+            key = p.dest_qp, is_response(p)
+            if key in last and not 0 < (p.psn - last[key]) & 0xFFFFFF < 0x800000:
+                found.append((f.time_ns, p.dest_qp, last[key], p.psn))
+            last[key] = p.psn
+        return found
+
+    def holes(self):
+        """PSNs left out. A READ request takes as many as it has responses: none is
+        expected in a capture with some."""
+        last, found = {}, []
+        for f in self:
+            p = f.packet
+            key = p.dest_qp, is_response(p)
+            if key in last and 1 < (p.psn - last[key]) & 0xFFFFFF < 0x800000:
+                found.append((f.time_ns, p.dest_qp, last[key], p.psn))
+            last[key] = p.psn
+        return found
+
+
+def check_rate(departures, mbps, what, tolerance=0.01, early=0):
+    """On the wire it is the set rate, as far as timers allowed it, and bursts stay in
+    their bound; `early` packets may have left before their time by another rule."""
+    check(len(departures) > 20, f"{what}: only {len(departures)} departures")
+    bps = mbps * 1e6
+    ahead, lost, worst = departures.account(bps)
+    seconds, got = departures.seconds(), departures.bits()
+    packet = max(f.size for f in departures)
+    note(f"{what}: set {mbps:g} Mb/s, wire {got / seconds / 1e6:.4f} Mb/s ({(got / seconds / bps - 1) * 100:+.2f}%), {len(departures)} packets,"
+         f" latest {worst:.1f} ms, {lost * 1e3:.0f} ms not made up for, {ahead:.0f} bytes ahead")
+    check(ahead <= (2 + early) * packet + bps * 0.0005 / 8, f"{what}: a burst beyond 2 packets and 20 ms of the rate, {ahead:.0f} bytes")
+    check(got <= bps * seconds * (1 + tolerance) + bps * 0.02 + packet * 8 * (2 + early), f"{what}: {got / seconds / 1e6:.4f} Mb/s is more than {mbps}")
+    check_time(got >= bps * (seconds - lost) * (1 - tolerance) - packet * 16, f"{what}: {got / seconds / 1e6:.4f} Mb/s is less than {mbps}")
+    check_time(lost < 0.02 * seconds, f"{what}: timers were too late for {lost * 1e3:.0f} ms of {seconds:.1f} s")
+
+
+def check_order(departures, what, dump=None):
+    """Nothing was left out, and nothing sent twice but for what a stall explains, or
+    a NAK: what left in order may be reordered behind the sender (a veth pair has a
+    queue for each CPU)."""
+    arrived = []
+    if dump:
+        arrived = [f.packet for f in frames(dump) if not f.packet.outgoing and f.packet.opcode == roce.RC_ACK]
+    for _, qpn, before, psn in departures.holes():
+        # Acknowledged, and never missed: it is the capture that lacks them.
+        missed = any(is_nak(p) and 0 < (p.psn - before) & 0xFFFFFF <= (psn - before) & 0xFFFFFF for p in arrived)
+        beyond = any(not is_nak(p) and (p.psn - psn) & 0xFFFFFF < 0x800000 for p in arrived)
+        check(beyond and not missed, f"{what}: QP {qpn}: PSNs left out between {before} and {psn}")
+        note(f"{what}: QP {qpn}: the capture lacks what is between {before} and {psn}")
+    naks = dump and [(f.time_ns, f.packet.psn) for f in frames(dump) if not f.packet.outgoing and is_nak(f.packet)]
+    for at, qpn, before, psn in departures.rewinds():
+        text = f"{what}: QP {qpn} went back from PSN {before} to {psn}"
+        if any(0 <= at - then < 50_000_000 and (psn - nak) & 0xFFFFFF in (0, 1) for then, nak in naks or ()):
+            note(f"{text}: the receiver had them out of order")
+            continue
+        check(stalls and stalls.worst_ms(at - 400_000_000, at) >= STALL_MS, f"{text}, and no CPU stood still")
+        raise Late(text)
