@@ -141,7 +141,7 @@ def a_cnp_for_a_destroyed_qp_is_unknown_200_ms_later():
 
 
 @case
-def two_thousand_qps_come_and_go():
+def each_of_many_qps_that_come_and_go_is_answered_once():
     tool = h2.qps()
     watch = roce.Capture(h2.namespace, opcode=roce.CNP)
     cleanup(watch.close)

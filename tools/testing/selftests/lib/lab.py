@@ -335,7 +335,7 @@ class Network:
         run(*FABRIC, "down")
         atexit.register(self.down)
         ktap.at_end(self.down)
-        run(*FABRIC, "up", "--hosts", str(hosts), *options)
+        run(*FABRIC, "up", "--hosts", str(hosts), *options, timeout=200)
         self.hosts = [Host(n) for n in range(1, hosts + 1)]
         for host in self.hosts:
             # So that no packet of a test waits for ARP.
