@@ -79,6 +79,17 @@ class Stalls:
         return worst / 1e6
 
 
+    def episodes(self):
+        """How often a CPU stood still for so long that an ack timeout is excused."""
+        count = 0
+        last = self.list()[-1][0] if self.list() else 0
+        at = self.list()[0][0] if self.list() else 1
+        while at <= last:
+            count += self.worst_ms(at, at + 100_000_000) >= STALL_MS
+            at += 100_000_000
+        return count
+
+
 # The watch of the case that runs.
 stalls = None
 # From so much on a stall excuses a late packet, or an ack timeout (67 ms).
