@@ -356,6 +356,9 @@ fn answer(tables: &Tables, qp: &Arc<QpEntry>, context: Option<QpContext>, checke
     if resolved {
         qp.device.unresolved.fetch_sub(1, Ordering::Relaxed);
     }
+    if context.is_none() {
+        tables.absent.store(true, Ordering::Relaxed);
+    }
     if old.map(identity) != context.map(identity) {
         np::forget(tables, qp);
         rp::flow::context_changed(tables, qp, old.as_ref(), context.as_ref());
@@ -476,9 +479,11 @@ fn ask(qp: &QpEntry) -> Option<QpContext> {
     qp.device.ib.get()?.query_qp(number(qp)).ok()
 }
 
-/// Has idle contexts verified and forgets what does not exist. The worker's part.
-pub(crate) fn sweep(tables: &Tables) {
+/// Has idle contexts verified and forgets what does not exist; whether some of that
+/// is left. The worker's part.
+pub(crate) fn sweep(tables: &Tables) -> bool {
     let now_ns = now_ns();
+    let mut left = false;
     tables.qps.for_each(|qp| {
         let mut inner = qp.inner.lock();
         let age_ns = now_ns.saturating_sub(inner.checked_ns);
@@ -490,10 +495,13 @@ pub(crate) fn sweep(tables: &Tables) {
                     qp.device.unresolved.fetch_sub(1, Ordering::Relaxed);
                 }
                 tables.qps.remove(&qp);
+            } else {
+                left = true;
             }
         } else if age_ns > IDLE_NS && !mem::replace(&mut inner.queued, true) {
             drop(inner);
             tables.queue.push(tables, &Arc::from(qp));
         }
     });
+    left
 }

@@ -52,6 +52,8 @@ pub(crate) struct Tables {
     pub(crate) next_number: AtomicU32,
     /// When the last sweep was.
     swept_ns: AtomicU64,
+    /// There may be QPNs that are known not to exist: to be forgotten soon.
+    pub(crate) absent: AtomicBool,
     /// The module goes: nothing may be held.
     draining: AtomicBool,
 }
@@ -66,7 +68,8 @@ impl_has_rt_worker! {
 
 /// How often the worker looks for what is no longer used.
 const SWEEP_MS: usize = 1000;
-const SWEEP_NS: u64 = SWEEP_MS as u64 * 1_000_000;
+/// The same while there are QPNs that are known not to exist.
+const ABSENT_SWEEP_MS: usize = 200;
 
 impl Tables {
     /// Makes empty tables.
@@ -82,6 +85,7 @@ impl Tables {
                 queue <- Queue::new(),
                 next_number: AtomicU32::new(1),
                 swept_ns: AtomicU64::new(0),
+                absent: AtomicBool::new(false),
                 draining: AtomicBool::new(false),
             }? Error),
             GFP_KERNEL,
@@ -95,12 +99,20 @@ impl Tables {
 
     /// Lets the worker sweep later: there is something in the tables.
     pub(crate) fn sweep_later(&self) {
-        self.worker.kick_in_ms(SWEEP_MS);
+        self.worker.kick_in_ms(self.sweep_ms());
+    }
+
+    fn sweep_ms(&self) -> usize {
+        if self.absent.load(Ordering::Relaxed) {
+            ABSENT_SWEEP_MS
+        } else {
+            SWEEP_MS
+        }
     }
 
     /// Has the worker look after the QPs whose packets are held. Any context.
     pub(crate) fn watch_held(&self) {
-        self.held_worker.kick_in_ms(rp::doorbell::PERIOD_MS);
+        self.held_worker.kick_in_ms(rp::doorbell::START_MS);
     }
 
     /// Whether the module goes, and nothing may be held.
@@ -118,9 +130,11 @@ impl Tables {
         crate::device::read_line_rates(self);
         self.queue.resolve(self);
         let now_ns = now_ns();
-        if now_ns.saturating_sub(self.swept_ns.load(Ordering::Relaxed)) >= SWEEP_NS {
+        let sweep_ns = self.sweep_ms() as u64 * 1_000_000;
+        if now_ns.saturating_sub(self.swept_ns.load(Ordering::Relaxed)) >= sweep_ns {
             self.swept_ns.store(now_ns, Ordering::Relaxed);
-            qp::sweep(self);
+            let absent = qp::sweep(self);
+            self.absent.store(absent, Ordering::Relaxed);
             np::sweep(self);
             rp::flow::sweep(self);
         }

@@ -20,6 +20,13 @@ pub(crate) fn now_ns() -> u64 {
     unsafe { bindings::ktime_get() as u64 }
 }
 
+/// The CPU that runs this; it may be another one right after, where preemption is on.
+#[inline]
+pub(crate) fn this_cpu() -> u32 {
+    // SAFETY: No requirements.
+    unsafe { super::bindings::rxe_cc_this_cpu() }
+}
+
 /// An object with a [`SoftTimer`] in it.
 ///
 /// # Safety
@@ -59,7 +66,7 @@ impl<T: HasSoftTimer> SoftTimer<T> {
                         place,
                         Some(Self::run),
                         bindings::CLOCK_MONOTONIC as i32,
-                        bindings::hrtimer_mode_HRTIMER_MODE_ABS_SOFT,
+                        bindings::hrtimer_mode_HRTIMER_MODE_ABS_PINNED_SOFT,
                     )
                 }
             }),
@@ -68,7 +75,7 @@ impl<T: HasSoftTimer> SoftTimer<T> {
     }
 
     /// Arms the timer for the instant `at_ns` (of [`now_ns`]'s clock), whether or
-    /// not it was armed. Any context but hard interrupts.
+    /// not it was armed. It fires on this CPU. Any context but hard interrupts.
     pub(crate) fn arm(&self, at_ns: u64) {
         // SAFETY: Initialised in `new()`; the object is alive, and stops the timer on drop.
         unsafe {
@@ -76,7 +83,7 @@ impl<T: HasSoftTimer> SoftTimer<T> {
                 self.timer.get(),
                 i64::try_from(at_ns).unwrap_or(i64::MAX),
                 0,
-                bindings::hrtimer_mode_HRTIMER_MODE_ABS_SOFT,
+                bindings::hrtimer_mode_HRTIMER_MODE_ABS_PINNED_SOFT,
             )
         };
     }

@@ -15,24 +15,38 @@ use crate::{
     qp,
     tables::Tables,
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    time::{delay::fsleep, Delta},
+};
 
-/// How soon the worker looks again while packets are held. With the tick's 4 ms on
-/// top, at 250 Hz, well within a quarter of the shortest ack timeout that relies on
-/// it, 33 ms.
-pub(crate) const PERIOD_MS: usize = 2;
+/// How soon the worker looks after packets that were just held.
+pub(crate) const START_MS: usize = 2;
+/// How often it looks while packets are held: well within a quarter of the shortest
+/// ack timeout that relies on it, 33 ms, without the tick's 4 ms at 250 Hz on top.
+const PERIOD_NS: u64 = 3_000_000;
+/// With very many flows it rests for so many times as long as it worked.
+const REST: u64 = 3;
 
-/// The worker's part. Sleeps.
+/// The worker's part. Sleeps, and returns when nothing is held any more.
 pub(crate) fn watch(tables: &Tables) {
-    let Ok(flows) = tables.rp_flows.collect(|flow| flow.needs_watch()) else {
-        tables.watch_held();
-        return;
-    };
-    for flow in &flows {
-        look_after(flow);
-    }
-    if !flows.is_empty() {
-        tables.watch_held();
+    loop {
+        let started_ns = now_ns();
+        let Ok(flows) = tables.rp_flows.collect(|flow| flow.needs_watch()) else {
+            return tables.watch_held();
+        };
+        if flows.is_empty() {
+            return;
+        }
+        for flow in &flows {
+            look_after(flow);
+        }
+        drop(flows);
+        let worked_ns = now_ns().saturating_sub(started_ns);
+        let rest_ns = PERIOD_NS.max(worked_ns.saturating_mul(REST));
+        fsleep(Delta::from_nanos(
+            i64::try_from(rest_ns).unwrap_or(i64::MAX),
+        ));
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{
     },
     device::{Device, DeviceEntry},
     linux::{
-        hrtimer::{impl_has_soft_timer, now_ns, SoftTimer},
+        hrtimer::{impl_has_soft_timer, now_ns, this_cpu, SoftTimer},
         netfilter::{HookState, Verdict},
         rdma::{QpContext, QpType},
         rhashtable::Entry,
@@ -59,6 +59,10 @@ const RESPONSE_BYTES_MAX: u32 = 4 << 20;
 const DEVICE_RESPONSE_BYTES_MAX: u64 = 128 << 20;
 /// From this local ack timeout on (33 ms) the doorbell moves a user's QP on in time.
 const RUNG_TIMEOUT: u8 = 13;
+/// How long after a departure on another CPU the next packet leaves on this one at
+/// the earliest: some devices (veth) have a queue for each CPU, and the other CPU's
+/// must have been emptied, or the packet overtakes.
+const SETTLE_NS: u64 = 500_000;
 /// Packets that are released in one go, before others get the CPU.
 const RELEASE_MAX: u32 = 64;
 /// How long packets of a QP under destroy are dropped.
@@ -104,6 +108,16 @@ struct Inner {
     last_request_ns: u64,
     last_response_ns: u64,
     last_ring_ns: u64,
+    /// The last departures of data.
+    requests_left: Departure,
+    responses_left: Departure,
+}
+
+/// When and on which CPU a packet left.
+#[derive(Clone, Copy, Default)]
+struct Departure {
+    at_ns: u64,
+    cpu: u32,
 }
 
 /// A flow.
@@ -175,6 +189,8 @@ impl Inner {
             last_request_ns: now_ns,
             last_response_ns: now_ns,
             last_ring_ns: now_ns,
+            requests_left: Departure::default(),
+            responses_left: Departure::default(),
         }
     }
 
@@ -212,10 +228,35 @@ impl Inner {
         }
     }
 
+    fn left(&mut self, direction: Direction) -> &mut Departure {
+        match direction {
+            Direction::Request => &mut self.requests_left,
+            Direction::Response => &mut self.responses_left,
+        }
+    }
+
+    /// When a packet of a direction may leave on this CPU at the earliest, so as not
+    /// to overtake the data that left before it.
+    fn settled_ns(&self, direction: Direction) -> u64 {
+        let left = match direction {
+            Direction::Request => &self.requests_left,
+            Direction::Response => &self.responses_left,
+        };
+        if left.cpu == this_cpu() {
+            0
+        } else {
+            left.at_ns.saturating_add(SETTLE_NS)
+        }
+    }
+
     /// The direction from which a held packet may leave now, or when to ask again;
     /// `None` when nothing is held.
     fn due(&self, now_ns: u64) -> Option<core::result::Result<Direction, u64>> {
         let (direction, note) = self.held.next()?;
+        let settled_ns = self.settled_ns(direction);
+        if settled_ns > now_ns {
+            return Some(Err(settled_ns));
+        }
         if self.mode != Mode::Paced || note.wire_bytes == 0 {
             return Some(Ok(direction));
         }
@@ -244,6 +285,10 @@ impl Inner {
         if direction == Direction::Response {
             self.last_response_ns = now_ns;
         }
+        *self.left(direction) = Departure {
+            at_ns: now_ns,
+            cpu: this_cpu(),
+        };
         let events = self.state.on_sent(now_ns, wire_bytes, &self.params);
         self.pacer.accrue(&events);
         events
@@ -386,6 +431,7 @@ impl Flow {
             && !device.rp.is_closed()
             && !device.tables.is_draining();
         let leaves = inner.is_first(direction, data)
+            && inner.settled_ns(direction) <= now_ns
             && (!data
                 || !paced
                 || inner.pacer.due(&inner.state, wire_bytes, &inner.params) == Due::Now);

@@ -49,6 +49,7 @@ void rxe_cc_local_bh_enable(void);
 /* per-CPU counters */
 void rxe_cc_this_cpu_add_u64(u64 __percpu *base, unsigned int index, u64 n);
 u64 rxe_cc_percpu_sum_u64(const u64 __percpu *base, unsigned int index);
+u32 rxe_cc_this_cpu(void);
 void __percpu *rxe_cc_alloc_percpu(size_t size, size_t align);
 
 /* kobjects, sysfs */

@@ -19,3 +19,8 @@ void __percpu *rxe_cc_alloc_percpu(size_t size, size_t align)
 {
 	return __alloc_percpu(size, align);
 }
+
+u32 rxe_cc_this_cpu(void)
+{
+	return raw_smp_processor_id();
+}

@@ -7,14 +7,14 @@ The generator knows of each packet whether it may be answered or handled. Left
 out is what rdma_rxe itself, with or without rxe_cc, does not survive (7.3.4): a
 UDP payload of less than 12 bytes, or a destination that is not in its GID table,
 by IPv6 or with IPv4 options: it drops such a packet with a QP pointer that it has
-not set yet. Seeds are printed, FUZZ_SEED repeats a run. 20,000 packets, with
---long 200,000.
+not set yet. Seeds are printed, FUZZ_SEED repeats a run. 100,000 packets, with
+--long 1,000,000.
 """
 import random
 
 from lab import *
 
-COUNT = 200_000 if os.environ.get("RXE_CC_LONG") else 20_000
+COUNT = 1_000_000 if os.environ.get("RXE_CC_LONG") else 100_000
 SEED = int(os.environ.get("FUZZ_SEED", random.SystemRandom().randrange(1 << 32)))
 STALE = 5
 
