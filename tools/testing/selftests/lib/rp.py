@@ -45,6 +45,9 @@ class Stalls:
     """Times at which a CPU of the guest did not run: a process of higher priority
     than all others sleeps 4 ms at a time on each CPU and notes when it was late."""
 
+    # From so much on a stall excuses a late packet, or an ack timeout (67 ms).
+    excuse_ms = 30
+
     def __init__(self):
         self.path = f"{lab.SCRATCH}/stalls"
         self.file = open(self.path, "w")
@@ -85,15 +88,13 @@ class Stalls:
         last = self.list()[-1][0] if self.list() else 0
         at = self.list()[0][0] if self.list() else 1
         while at <= last:
-            count += self.worst_ms(at, at + 100_000_000) >= STALL_MS
+            count += self.worst_ms(at, at + 100_000_000) >= self.excuse_ms
             at += 100_000_000
         return count
 
 
 # The watch of the case that runs.
 stalls = None
-# From so much on a stall excuses a late packet, or an ack timeout (67 ms).
-STALL_MS = 30
 
 
 def timely(function, attempts=3):
@@ -108,7 +109,7 @@ def timely(function, attempts=3):
                 return function()
             except Late as late:
                 worst = stalls.worst_ms()
-                if worst < STALL_MS:
+                if worst < stalls.excuse_ms:
                     raise Failure(f"{late} (the CPUs stood still for {worst:.0f} ms at most)") from None
                 ktap._unwind(ktap._cleanups)
                 note(f"attempt {attempt + 1}, a CPU stood still for {worst:.0f} ms: {late}")
@@ -405,5 +406,5 @@ def check_order(departures, what, dump=None):
             note(f"{text}: the receiver had them out of order")
             continue
         stall_ms = stalls.worst_ms(at - 400_000_000, at) if stalls else 0
-        check(stall_ms >= STALL_MS, f"{text}, and no CPU stood still for more than {stall_ms:.0f} ms")
+        check(stall_ms >= stalls.excuse_ms, f"{text}, and no CPU stood still for more than {stall_ms:.0f} ms")
         raise Late(text)
