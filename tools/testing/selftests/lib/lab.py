@@ -304,6 +304,10 @@ class Host:
         return QpTool(self, self.gid(family))
 
 
+# States of the moment, not counters.
+GAUGES = ("rp_limited_qps", "rp_held_packets", "rp_held_max_us")
+
+
 class Change:
     """What counters of a host gained since it was made."""
 
@@ -314,7 +318,8 @@ class Change:
     def now(self):
         """Only those that changed."""
         after = self.host.counters(self.rxe_too)
-        return {name: after[name] - self.before.get(name, 0) for name in after if after[name] != self.before.get(name, 0)}
+        gained = {name: value - self.before.get(name, 0) for name, value in after.items() if name not in GAUGES}
+        return {name: value for name, value in gained.items() if value}
 
     def settle(self, seconds=1.0, **want):
         """Wait until the named counters gained so much, then the exact comparison."""
