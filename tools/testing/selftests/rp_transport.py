@@ -55,8 +55,9 @@ def no_repeats(mbps, count, seconds, kind="write", **options):
     note(f"{what}: {took:.1f} s for {seconds}, {held} held after a second, retransmissions {got or 'none'}, out of order {repeats.out_of_order()}")
     check(held > 16 * count or kind == "read", f"{what}: only {held} packets are held")
     if not repeats.out_of_order():
-        # Each stall may cost each QP an ack timeout, not more.
-        retries, excused = got.get(f"{pairs.a.name} completer_retry_err", 0), rp.stalls.episodes() * count
+        # Each stall may cost each QP an ack timeout, not more, and a few may go unseen:
+        # without the doorbell there are some 90.
+        retries, excused = got.get(f"{pairs.a.name} completer_retry_err", 0), (rp.stalls.episodes() + 10) * count
         check(retries <= excused, f"{what}: {retries} ack timeouts, stalls explain {excused}")
         check_time(not got, f"{what}: {got}")
     check_time(took < seconds * 1.25 + 1, f"{what}: took {took:.1f} s instead of {seconds}")
