@@ -337,7 +337,8 @@ def only_with_np_and_rp_on_the_stream_slows_down():
             check((sender.get("rp_cnp_handled", 0) > 0) == (np_on and rp_on), f"{what}: handled {sender.get('rp_cnp_handled', 0)}")
             check((sender.get("rp_cnp_ignored", 0) > 0) == (np_on and not rp_on), f"{what}: ignored {sender.get('rp_cnp_ignored', 0)}")
             if np_on and rp_on:
-                check(mbps < 2.1, f"{what}: {mbps:.1f} Mb/s at a rate of 2")
+                # What left before the first CNP came was not limited.
+                check(mbps < 2.5, f"{what}: {mbps:.1f} Mb/s at a rate of 2")
             else:
                 check(mbps > 3, f"{what}: {mbps:.1f} Mb/s, nobody limits")
             pairs.left.close()
