@@ -26,7 +26,6 @@
 #include <net/ip6_route.h>
 #include <net/ipv6.h>
 #include <net/net_namespace.h>
-#include <net/netns/generic.h>
 #include <net/route.h>
 #include <rdma/ib_sysfs.h>
 #include <rdma/ib_verbs.h>

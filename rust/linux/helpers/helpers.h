@@ -13,7 +13,6 @@ u32 rxe_cc_dev_speed(struct net_device *dev);
 int rxe_cc_dev_ifindex(const struct net_device *dev);
 bool rxe_cc_dev_is_registered(const struct net_device *dev);
 bool rxe_cc_is_vlan_dev(const struct net_device *dev);
-void *rxe_cc_net_generic(const struct net *net, unsigned int id);
 
 /* skbuff */
 /* Where IPv4's and IPv6's part of skb->cb ends. */

@@ -15,11 +15,6 @@ bool rxe_cc_is_vlan_dev(const struct net_device *dev)
 	return is_vlan_dev(dev);
 }
 
-void *rxe_cc_net_generic(const struct net *net, unsigned int id)
-{
-	return net_generic(net, id);
-}
-
 int rxe_cc_dev_ifindex(const struct net_device *dev)
 {
 	return READ_ONCE(dev->ifindex);
