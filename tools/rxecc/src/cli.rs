@@ -3,6 +3,8 @@
 //! The command line: one variant for each subcommand. A subcommand's own options
 //! stand in its file below [`crate::commands`].
 
+use std::path::PathBuf;
+
 use clap::{Parser, Subcommand};
 
 use crate::commands;
@@ -11,6 +13,16 @@ use crate::commands;
 #[derive(Parser)]
 #[command(version, propagate_version = true)]
 pub(crate) struct Cli {
+    /// Another machine's /sys and /run, for tests.
+    #[arg(
+        long,
+        global = true,
+        hide = true,
+        env = "RXECC_SYSROOT",
+        value_name = "DIR",
+        default_value = "/"
+    )]
+    pub(crate) sysroot: PathBuf,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -11,6 +11,7 @@
 mod cli;
 mod commands;
 mod recording;
+mod system;
 
 use std::process::ExitCode;
 
