@@ -127,3 +127,100 @@ macro_rules! impl_has_soft_timer {
     };
 }
 pub(crate) use impl_has_soft_timer;
+
+#[kunit_tests(rxe_cc_hrtimer)]
+mod tests {
+    use super::*;
+    use crate::linux::kunit::{comes_true, sleep_ms};
+    use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    use kernel::sync::Arc;
+
+    const MS: u64 = 1_000_000;
+
+    /// Notes when it fired, and how often.
+    #[pin_data]
+    struct Alarm {
+        #[pin]
+        timer: SoftTimer<Alarm>,
+        fired: Arc<AtomicU32>,
+        at_ns: AtomicU64,
+    }
+
+    impl_has_soft_timer! {
+        impl HasSoftTimer for Alarm { self.timer, Alarm::fire }
+    }
+
+    impl Alarm {
+        fn new() -> Result<Pin<KBox<Self>>> {
+            let fired = Arc::new(AtomicU32::new(0), GFP_KERNEL)?;
+            KBox::try_pin_init(
+                try_pin_init!(Self {
+                    timer <- SoftTimer::new(),
+                    fired,
+                    at_ns: AtomicU64::new(0),
+                }),
+                GFP_KERNEL,
+            )
+        }
+
+        fn fire(&self) {
+            self.at_ns.store(now_ns(), Ordering::Relaxed);
+            self.fired.fetch_add(1, Ordering::Release);
+        }
+
+        fn fired(&self) -> u32 {
+            self.fired.load(Ordering::Acquire)
+        }
+    }
+
+    #[test]
+    fn a_timer_fires_once_and_not_too_early() -> Result {
+        let alarm = Alarm::new()?;
+        sleep_ms(5);
+        assert_eq!(alarm.fired(), 0);
+        let at_ns = now_ns() + 20 * MS;
+        alarm.timer.arm(at_ns);
+        assert!(comes_true(|| alarm.fired() > 0));
+        assert!(alarm.at_ns.load(Ordering::Relaxed) >= at_ns);
+        sleep_ms(50);
+        assert_eq!(alarm.fired(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_time_that_has_passed_fires_at_once() -> Result {
+        let alarm = Alarm::new()?;
+        for (round, at_ns) in [0, 1, now_ns()].into_iter().enumerate() {
+            alarm.timer.arm(at_ns);
+            assert!(comes_true(|| alarm.fired() == round as u32 + 1));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn arming_again_replaces_the_time() -> Result {
+        let alarm = Alarm::new()?;
+        // Earlier, then later.
+        alarm.timer.arm(u64::MAX);
+        let at_ns = now_ns() + 10 * MS;
+        alarm.timer.arm(at_ns);
+        assert!(comes_true(|| alarm.fired() == 1));
+        alarm.timer.arm(now_ns() + 200 * MS);
+        alarm.timer.arm(u64::MAX);
+        sleep_ms(300);
+        assert_eq!(alarm.fired(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_timer_that_is_dropped_never_fires() -> Result {
+        let alarm = Alarm::new()?;
+        let fired = alarm.fired.clone();
+        alarm.timer.arm(now_ns() + 20 * MS);
+        drop(alarm);
+        let count = fired.load(Ordering::Acquire);
+        sleep_ms(60);
+        assert_eq!(fired.load(Ordering::Acquire), count);
+        Ok(())
+    }
+}

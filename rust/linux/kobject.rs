@@ -365,3 +365,144 @@ pub(super) unsafe fn emit(
         Ok(out.bytes_written() as isize)
     })
 }
+
+#[kunit_tests(rxe_cc_kobject)]
+mod tests {
+    use super::*;
+    use crate::linux::kunit::loopback;
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    /// Numbers in files; one is too long to be shown.
+    struct Numbers([AtomicU32; 2]);
+
+    impl Files for Numbers {
+        type Key = usize;
+
+        fn show(&self, key: &usize, out: &mut dyn Write) -> fmt::Result {
+            match self.0.get(*key) {
+                Some(number) => write!(out, "{}", number.load(Ordering::Relaxed)),
+                None => (0..=PAGE_SIZE).try_for_each(|_| out.write_str("x")),
+            }
+        }
+
+        fn store(&self, key: &usize, text: &[u8]) -> Result {
+            let number = self.0.get(*key).ok_or(EACCES)?;
+            let text = core::str::from_utf8(text).map_err(|_| EINVAL)?;
+            let value = text.trim().parse().map_err(|_| EINVAL)?;
+            number.store(value, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    fn numbers() -> Result<(Directory, Arc<Numbers>)> {
+        let data = Arc::new(Numbers([AtomicU32::new(7), AtomicU32::new(8)]), GFP_KERNEL)?;
+        let files = [("one", 0), ("two", 1), ("long", 2)];
+        let directory =
+            Directory::under_net_device(loopback(), "rxe_cc_kunit", files, data.clone())?;
+        Ok((directory, data))
+    }
+
+    /// Whether sysfs has an entry below a kobject.
+    ///
+    /// # Safety
+    ///
+    /// `kobject` must be in sysfs.
+    unsafe fn has(kobject: *mut bindings::kobject, name: &CStr) -> bool {
+        // SAFETY: By the caller's promise; what is found comes with a reference.
+        unsafe {
+            let found = bindings::rxe_cc_sysfs_get_dirent((*kobject).sd, name.as_char_ptr());
+            if !found.is_null() {
+                bindings::kernfs_put(found);
+            }
+            !found.is_null()
+        }
+    }
+
+    fn loopback_has(name: &CStr) -> bool {
+        // SAFETY: The loopback device is always there.
+        unsafe { has(bindings::rxe_cc_netdev_kobj(loopback().as_ptr()), name) }
+    }
+
+    /// What sysfs would get for a file: its text, or an error.
+    fn show(directory: &Directory, file: usize) -> Result<KVec<u8>> {
+        let mut page = KVec::from_elem(0_u8, PAGE_SIZE, GFP_KERNEL)?;
+        let kobject = directory.node.kobject();
+        // SAFETY: The node is of this type, has three files, and lives; the page is one.
+        let len = unsafe {
+            let node = kernel::container_of!(
+                kobject.cast::<Opaque<bindings::kobject>>(),
+                Node<Numbers>,
+                kobject
+            );
+            let attr = (&(*node).files)[file].attr.get();
+            Node::<Numbers>::show(kobject, attr, page.as_mut_ptr().cast())
+        };
+        let len = usize::try_from(len).map_err(|_| Error::from_errno(len as i32))?;
+        page.truncate(len);
+        Ok(page)
+    }
+
+    /// What sysfs would get for a text written to a file.
+    fn store(directory: &Directory, file: usize, text: &[u8]) -> isize {
+        let kobject = directory.node.kobject();
+        // SAFETY: As in `show()`; the text is not written to.
+        unsafe {
+            let node = kernel::container_of!(
+                kobject.cast::<Opaque<bindings::kobject>>(),
+                Node<Numbers>,
+                kobject
+            );
+            let attr = (&(*node).files)[file].attr.get();
+            Node::<Numbers>::store(kobject, attr, text.as_ptr().cast(), text.len())
+        }
+    }
+
+    #[test]
+    fn a_directory_is_in_sysfs_as_long_as_it_is_owned() -> Result {
+        let (mut directory, data) = numbers()?;
+        directory.add("inner", [("three", 0)], data.clone())?;
+        assert!(loopback_has(c"rxe_cc_kunit"));
+        let kobject = directory.node.kobject();
+        // SAFETY: Ours, and in sysfs.
+        unsafe {
+            for name in [c"one", c"two", c"long", c"inner"] {
+                assert!(has(kobject, name));
+            }
+            assert!(!has(kobject, c"three"));
+            assert!(has(directory.children[0].node.kobject(), c"three"));
+        }
+        drop(directory);
+        assert!(!loopback_has(c"rxe_cc_kunit"));
+        // Nobody else keeps what the files showed.
+        assert!(Arc::into_unique_or_drop(data).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn files_show_lines_and_take_texts() -> Result {
+        let (directory, data) = numbers()?;
+        assert_eq!(&show(&directory, 0)?[..], b"7\n");
+        assert_eq!(&show(&directory, 1)?[..], b"8\n");
+        assert_eq!(store(&directory, 1, b"4000000000\n"), 11);
+        assert_eq!(&show(&directory, 1)?[..], b"4000000000\n");
+        assert_eq!(data.0[0].load(Ordering::Relaxed), 7);
+        Ok(())
+    }
+
+    #[test]
+    fn errors_reach_the_writer() -> Result {
+        let (directory, _data) = numbers()?;
+        assert_eq!(store(&directory, 0, b"seven"), EINVAL.to_errno() as isize);
+        assert_eq!(store(&directory, 0, b"\xff"), EINVAL.to_errno() as isize);
+        assert_eq!(store(&directory, 2, b"1"), EACCES.to_errno() as isize);
+        assert_eq!(&show(&directory, 0)?[..], b"7\n");
+        Ok(())
+    }
+
+    #[test]
+    fn more_than_a_page_is_an_error_and_stays_in_the_page() -> Result {
+        let (directory, _data) = numbers()?;
+        assert!(show(&directory, 2).is_err());
+        Ok(())
+    }
+}

@@ -12,6 +12,8 @@ pub(crate) mod hrtimer;
 pub(crate) mod ip_output;
 pub(crate) mod kobject;
 pub(crate) mod kthread;
+#[cfg(CONFIG_KUNIT = "y")]
+pub(crate) mod kunit;
 pub(crate) mod netdevice;
 pub(crate) mod netfilter;
 pub(crate) mod percpu;

@@ -38,6 +38,15 @@ pub(crate) struct HookState<'a> {
 }
 
 impl<'a> HookState<'a> {
+    /// Where a packet of a test was met.
+    #[cfg(CONFIG_KUNIT = "y")]
+    pub(super) fn for_test(state: &'a bindings::nf_hook_state) -> Self {
+        Self {
+            state,
+            family: Family::V4,
+        }
+    }
+
     /// Where the packet goes on when it is held.
     pub(super) fn okfn(
         &self,

@@ -61,3 +61,32 @@ impl<const N: usize> Drop for PerCpuCounters<N> {
         unsafe { bindings::free_percpu(self.base.as_ptr().cast()) };
     }
 }
+
+#[kunit_tests(rxe_cc_percpu)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_counter_has_its_own_sum() -> Result {
+        let counters = PerCpuCounters::<3>::new()?;
+        for n in 0..1000 {
+            counters.add(0, 1);
+            counters.add(2, n);
+        }
+        assert_eq!(counters.sum(0), 1000);
+        assert_eq!(counters.sum(1), 0);
+        assert_eq!(counters.sum(2), 499_500);
+        Ok(())
+    }
+
+    #[test]
+    fn an_index_past_the_end_counts_nothing() -> Result {
+        let counters = PerCpuCounters::<3>::new()?;
+        for index in [3, 4, usize::MAX] {
+            counters.add(index, 1);
+            assert_eq!(counters.sum(index), 0);
+        }
+        assert_eq!((0..3).map(|index| counters.sum(index)).sum::<u64>(), 0);
+        Ok(())
+    }
+}

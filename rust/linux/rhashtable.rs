@@ -265,3 +265,131 @@ impl<const W: usize, T: Send + Sync> PinnedDrop for Table<W, T> {
         rcu_barrier();
     }
 }
+
+#[kunit_tests(rxe_cc_rhashtable)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    /// Counts its drops.
+    struct Value(u32, Arc<AtomicU32>);
+
+    impl Drop for Value {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Fixture {
+        table: Pin<KBox<Table<3, Value>>>,
+        drops: Arc<AtomicU32>,
+    }
+
+    impl Fixture {
+        fn new() -> Result<Self> {
+            Ok(Self {
+                table: KBox::pin_init(Table::new(), GFP_KERNEL)?,
+                drops: Arc::new(AtomicU32::new(0), GFP_KERNEL)?,
+            })
+        }
+
+        fn insert(&self, key: [u32; 3], value: u32) -> Result<(Arc<Entry<3, Value>>, bool)> {
+            let value = Value(value, self.drops.clone());
+            self.table.get_or_insert(key, Ok(value), GFP_KERNEL)
+        }
+
+        fn value(&self, key: [u32; 3]) -> Option<u32> {
+            let guard = rcu::read_lock();
+            self.table.get(&key, &guard).map(|entry| entry.0)
+        }
+
+        /// After all grace periods that have begun.
+        fn drops(&self) -> u32 {
+            rcu_barrier();
+            self.drops.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_key_has_one_entry_the_first() -> Result {
+        let t = Fixture::new()?;
+        assert!(t.table.is_empty());
+        assert!(t.value([1, 2, 3]).is_none());
+        let (first, new) = t.insert([1, 2, 3], 10)?;
+        assert!(new);
+        let (second, new) = t.insert([1, 2, 3], 20)?;
+        assert!(!new);
+        assert_eq!(second.0, 10);
+        assert!(core::ptr::eq(&*first, &*second));
+        assert_eq!(t.drops(), 1);
+        // A key that differs in one word is another.
+        for key in [[0, 2, 3], [1, 0, 3], [1, 2, 0]] {
+            assert!(t.value(key).is_none());
+        }
+        assert_eq!(t.value([1, 2, 3]), Some(10));
+        Ok(())
+    }
+
+    #[test]
+    fn what_was_removed_lives_as_long_as_it_is_used() -> Result {
+        let t = Fixture::new()?;
+        let (entry, _) = t.insert([7, 7, 7], 70)?;
+        assert!(t.table.remove(&entry));
+        assert!(!t.table.remove(&entry));
+        assert!(t.value([7, 7, 7]).is_none());
+        // Its place is free for another, which is not removed in its stead.
+        assert!(t.insert([7, 7, 7], 71)?.1);
+        assert!(!t.table.remove(&entry));
+        assert_eq!(t.value([7, 7, 7]), Some(71));
+        assert_eq!(t.drops(), 0);
+        assert_eq!(entry.0, 70);
+        drop(entry);
+        assert_eq!(t.drops(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_reader_may_use_an_entry_that_is_removed_meanwhile() -> Result {
+        let t = Fixture::new()?;
+        t.insert([1, 1, 1], 11)?;
+        let guard = rcu::read_lock();
+        let Some(entry) = t.table.get(&[1, 1, 1], &guard) else {
+            return Err(ENOENT);
+        };
+        assert!(t.table.remove(&entry));
+        assert_eq!(entry.0, 11);
+        assert_eq!(t.drops.load(Ordering::Relaxed), 0);
+        drop(guard);
+        assert_eq!(t.drops(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn all_of_many_entries_are_found_listed_and_dropped() -> Result {
+        const COUNT: u32 = 2000;
+        let t = Fixture::new()?;
+        for n in 0..COUNT {
+            assert!(t.insert([n, n / 7, !n], n)?.1);
+        }
+        for n in 0..COUNT {
+            assert_eq!(t.value([n, n / 7, !n]), Some(n));
+        }
+        let odd = t.table.collect(|entry| entry.0 % 2 == 1)?;
+        assert_eq!(odd.len(), COUNT as usize / 2);
+        assert!(odd
+            .iter()
+            .all(|entry| entry.0 % 2 == 1 && entry.key()[0] == entry.0));
+        for entry in &odd {
+            assert!(t.table.remove(entry));
+        }
+        drop(odd);
+        assert_eq!(t.drops(), COUNT / 2);
+        let mut left = 0;
+        t.table.for_each(|_| left += 1);
+        assert_eq!(left, COUNT / 2);
+        let Fixture { table, drops } = t;
+        drop(table);
+        assert_eq!(drops.load(Ordering::Relaxed), COUNT);
+        Ok(())
+    }
+}

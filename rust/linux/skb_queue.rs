@@ -206,3 +206,75 @@ impl<N: Copy> Drop for SkbQueue<N> {
         }
     }
 }
+
+#[kernel::prelude::kunit_tests(rxe_cc_skb_queue)]
+mod tests {
+    use super::*;
+    use crate::linux::kunit::{at_hook, packet};
+    use kernel::prelude::*;
+
+    /// A queue of packets that are numbered in their bytes and in their notes.
+    fn numbered(count: u8) -> Result<SkbQueue<u64>> {
+        let mut queue = SkbQueue::new();
+        for number in 0..count {
+            let skb = packet(&[number; 100], 100)?;
+            at_hook(|state| queue.push(skb, state, u64::from(number) << 40));
+        }
+        Ok(queue)
+    }
+
+    /// The numbers, in the order in which the packets come out; `None` where note and
+    /// packet do not belong together.
+    fn empty(mut queue: SkbQueue<u64>) -> Option<KVec<u8>> {
+        let mut numbers = KVec::new();
+        while let Some((HeldSkb(skb, _), note)) = queue.pop() {
+            let [number] = skb.read::<1>(99)?;
+            if note != u64::from(number) << 40 {
+                return None;
+            }
+            numbers.push(number, GFP_KERNEL).ok()?;
+        }
+        (queue.len() == 0 && queue.truesize() == 0).then_some(numbers)
+    }
+
+    #[test]
+    fn first_in_first_out_each_with_its_note() -> Result {
+        let queue = numbered(50)?;
+        assert_eq!(queue.len(), 50);
+        assert_eq!(queue.front(), Some(0));
+        assert!(empty(queue).is_some_and(|out| out.iter().copied().eq(0..50)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_queue_that_was_emptied_fills_again() -> Result {
+        let mut queue = numbered(1)?;
+        assert!(queue.pop().is_some());
+        assert!(queue.pop().is_none());
+        assert!(queue.is_empty());
+        let skb = packet(&[7; 100], 0)?;
+        at_hook(|state| queue.push(skb, state, 7 << 40));
+        assert!(empty(queue).is_some_and(|out| out.iter().copied().eq(7..8)));
+        Ok(())
+    }
+
+    #[test]
+    fn a_split_leaves_all_packets_in_order_and_counted() -> Result {
+        for at in [0, 1, 5, 9, 10] {
+            let mut front = numbered(10)?;
+            let all = front.truesize();
+            let back = front.split_at(|note| *note >= at << 40);
+            assert_eq!(front.len() + back.len(), 10);
+            assert_eq!(front.len(), at as u32);
+            assert_eq!(front.truesize() + back.truesize(), all);
+            // The end of what is left takes new packets.
+            let skb = packet(&[99; 100], 100)?;
+            at_hook(|state| front.push(skb, state, 99 << 40));
+            let at = at as u8;
+            let left = Iterator::chain(0..at, [99]);
+            assert!(empty(front).is_some_and(|out| out.iter().copied().eq(left)));
+            assert!(empty(back).is_some_and(|out| out.iter().copied().eq(at..10)));
+        }
+        Ok(())
+    }
+}

@@ -193,3 +193,161 @@ impl Drop for SkBuff {
         unsafe { bindings::consume_skb(self.as_ptr()) };
     }
 }
+
+#[kernel::prelude::kunit_tests(rxe_cc_skbuff)]
+mod tests {
+    use super::*;
+    use crate::linux::kunit::{clone, packet, pattern};
+    use kernel::prelude::*;
+
+    const LEN: usize = 700;
+    /// Packets in one piece, in two, and in pages but for a few bytes.
+    const LINEAR: [usize; 4] = [LEN, 300, 20, 0];
+
+    #[test]
+    fn a_read_gives_the_bytes_at_its_offset() -> Result {
+        let bytes = pattern::<LEN>();
+        for linear in LINEAR {
+            let skb = packet(&bytes, linear)?;
+            for offset in 0..=LEN - 12 {
+                assert_eq!(
+                    skb.read::<12>(offset as u32).as_ref().map(|read| &read[..]),
+                    bytes.get(offset..offset + 12)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_read_past_the_end_gives_nothing() -> Result {
+        for linear in LINEAR {
+            let skb = packet(&pattern::<LEN>(), linear)?;
+            for offset in LEN as u32 - 11..LEN as u32 + 20 {
+                assert!(skb.read::<12>(offset).is_none());
+            }
+            for offset in [
+                i32::MAX as u32,
+                i32::MAX as u32 + 1,
+                u32::MAX - 11,
+                u32::MAX,
+            ] {
+                assert!(skb.read::<12>(offset).is_none());
+            }
+            assert!(skb.read::<0>(LEN as u32).is_some());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn pieces_in_their_order_are_the_packet() -> Result {
+        let bytes = pattern::<LEN>();
+        for linear in LINEAR {
+            let skb = packet(&bytes, linear)?;
+            for (offset, len) in [(0, LEN), (0, 0), (1, 256), (299, 2), (19, 600), (LEN, 0)] {
+                let mut at = offset;
+                let mut alike = true;
+                let all = skb.for_each_piece(offset as u32, len as u32, |piece| {
+                    alike &= bytes.get(at..at + piece.len()) == Some(piece);
+                    at += piece.len();
+                });
+                assert!(all.is_some());
+                assert!(alike);
+                assert_eq!(at, offset + len);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn pieces_past_the_end_are_refused() -> Result {
+        for linear in LINEAR {
+            let skb = packet(&pattern::<LEN>(), linear)?;
+            for (offset, len) in [
+                (0, LEN as u32 + 1),
+                (LEN as u32, 1),
+                (LEN as u32 + 1, 0),
+                (1, u32::MAX),
+                (u32::MAX, 1),
+                (i32::MAX as u32, 256),
+            ] {
+                let mut seen = 0;
+                let all = skb.for_each_piece(offset, len, |piece| seen += piece.len());
+                // Nothing can be read where nothing is, but a length of 0.
+                assert!(all.is_none() || len == 0);
+                assert!(seen <= LEN);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_changed_is_changed_in_this_packet_alone() -> Result {
+        let bytes = pattern::<LEN>();
+        for linear in LINEAR {
+            let mut skb = packet(&bytes, linear)?;
+            let other = clone(&skb)?;
+            match skb.head_mut::<40>() {
+                Some(head) => head[33] ^= 0xff,
+                None => return Err(ENOMEM),
+            }
+            assert_eq!(skb.read::<1>(33), Some([bytes[33] ^ 0xff]));
+            assert_eq!(other.read::<1>(33), Some([bytes[33]]));
+            assert_eq!(skb.read::<1>(34), Some([bytes[34]]));
+            assert_eq!(skb.len(), LEN as u32);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_head_longer_than_the_packet_is_refused() -> Result {
+        let mut skb = packet(&pattern::<39>(), 39)?;
+        assert!(skb.head_mut::<40>().is_none());
+        assert!(skb.head_mut::<39>().is_some());
+        Ok(())
+    }
+
+    /// An IPv6 header, then extension headers, then UDP.
+    fn ipv6(first: u8, extensions: &[u8]) -> Result<SkBuff> {
+        let mut bytes = [0; 200];
+        bytes[0] = 0x60;
+        bytes[4..6].copy_from_slice(&160_u16.to_be_bytes());
+        bytes[6] = first;
+        bytes[7] = 64;
+        for (place, byte) in bytes[40..].iter_mut().zip(extensions) {
+            *place = *byte;
+        }
+        packet(&bytes, 40)
+    }
+
+    const HOP_BY_HOP: u8 = 0;
+    const UDP: u8 = 17;
+    const FRAGMENT: u8 = 44;
+    const DESTINATION: u8 = 60;
+
+    #[test]
+    fn a_header_is_found_behind_ipv6_extension_headers() -> Result {
+        assert_eq!(ipv6(UDP, &[])?.ipv6_header(UDP), Some(40));
+        assert_eq!(
+            ipv6(HOP_BY_HOP, &[UDP, 0, 1, 4])?.ipv6_header(UDP),
+            Some(48)
+        );
+        // 24 bytes of destination options behind 8 hop by hop.
+        let two = [DESTINATION, 0, 1, 4, 0, 0, 0, 0, UDP, 2, 1, 20];
+        assert_eq!(ipv6(HOP_BY_HOP, &two)?.ipv6_header(UDP), Some(72));
+        Ok(())
+    }
+
+    #[test]
+    fn a_fragment_and_a_broken_chain_have_no_header() -> Result {
+        // The first fragment, a later one, and an atomic one.
+        assert_eq!(ipv6(FRAGMENT, &[UDP, 0, 0, 1])?.ipv6_header(UDP), None);
+        assert_eq!(ipv6(FRAGMENT, &[UDP, 0, 1, 0])?.ipv6_header(UDP), None);
+        assert_eq!(ipv6(FRAGMENT, &[UDP, 0, 0, 0])?.ipv6_header(UDP), None);
+        // Options longer than the packet; no next header; another protocol.
+        assert_eq!(ipv6(HOP_BY_HOP, &[UDP, 255])?.ipv6_header(UDP), None);
+        assert_eq!(ipv6(59, &[])?.ipv6_header(UDP), None);
+        assert_eq!(ipv6(6, &[])?.ipv6_header(UDP), None);
+        Ok(())
+    }
+}

@@ -121,3 +121,106 @@ macro_rules! impl_has_worker {
     };
 }
 pub(crate) use impl_has_worker;
+
+#[kunit_tests(rxe_cc_workqueue)]
+mod tests {
+    use super::*;
+    use crate::linux::kunit::{comes_true, sleep_ms};
+    use core::sync::atomic::{AtomicU32, Ordering};
+    use kernel::sync::Arc;
+
+    /// Takes its time, and counts its runs.
+    #[pin_data]
+    struct Job {
+        #[pin]
+        worker: Worker<Job>,
+        runs: Arc<AtomicU32>,
+        inside: AtomicU32,
+        together: AtomicU32,
+    }
+
+    impl_has_worker! {
+        impl HasWorker for Job { self.worker, Job::work }
+    }
+
+    impl Job {
+        fn new() -> Result<Pin<KBox<Self>>> {
+            let runs = Arc::new(AtomicU32::new(0), GFP_KERNEL)?;
+            KBox::try_pin_init(
+                try_pin_init!(Self {
+                    worker <- Worker::new(c"rxe_cc_kunit"),
+                    runs,
+                    inside: AtomicU32::new(0),
+                    together: AtomicU32::new(0),
+                }),
+                GFP_KERNEL,
+            )
+        }
+
+        fn work(&self) {
+            let inside = self.inside.fetch_add(1, Ordering::AcqRel) + 1;
+            self.together.fetch_max(inside, Ordering::Relaxed);
+            sleep_ms(20);
+            self.inside.fetch_sub(1, Ordering::AcqRel);
+            self.runs.fetch_add(1, Ordering::Release);
+        }
+
+        fn runs(&self) -> u32 {
+            self.runs.load(Ordering::Acquire)
+        }
+    }
+
+    #[test]
+    fn who_asks_during_a_run_gets_another_one_and_never_two_at_once() -> Result {
+        let job = Job::new()?;
+        job.worker.kick();
+        assert!(comes_true(|| job.inside.load(Ordering::Acquire) == 1));
+        for _ in 0..10 {
+            job.worker.kick();
+        }
+        assert!(comes_true(|| job.runs() == 2));
+        sleep_ms(60);
+        assert_eq!(job.runs(), 2);
+        assert_eq!(job.together.load(Ordering::Relaxed), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_kick_does_not_wait_for_what_was_asked_for_later() -> Result {
+        let job = Job::new()?;
+        job.worker.kick_in_ms(3_600_000);
+        job.worker.kick();
+        assert!(comes_true(|| job.runs() == 1));
+        // And the other way round: what is due is not put off.
+        job.worker.kick_in_ms(10);
+        job.worker.kick_in_ms(3_600_000);
+        assert!(comes_true(|| job.runs() == 2));
+        Ok(())
+    }
+
+    #[test]
+    fn what_was_cancelled_does_not_run() -> Result {
+        let job = Job::new()?;
+        job.worker.kick_in_ms(30);
+        job.worker.cancel();
+        sleep_ms(80);
+        assert_eq!(job.runs(), 0);
+        job.worker.kick();
+        assert!(comes_true(|| job.runs() == 1));
+        Ok(())
+    }
+
+    #[test]
+    fn dropping_waits_for_a_run_and_lets_no_other_begin() -> Result {
+        let job = Job::new()?;
+        let runs = job.runs.clone();
+        job.worker.kick();
+        assert!(comes_true(|| job.inside.load(Ordering::Acquire) == 1));
+        job.worker.kick_in_ms(30);
+        drop(job);
+        assert_eq!(runs.load(Ordering::Acquire), 1);
+        sleep_ms(80);
+        assert_eq!(runs.load(Ordering::Acquire), 1);
+        Ok(())
+    }
+}

@@ -195,3 +195,155 @@ impl Held {
         core::mem::replace(self, Self::new())
     }
 }
+
+#[kernel::prelude::kunit_tests(rxe_cc_rp_queue)]
+mod tests {
+    use super::*;
+    use crate::linux::kunit::{at_hook, packet};
+    use kernel::prelude::*;
+    use Direction::{Request, Response};
+
+    /// Holds a packet; `wire_bytes` 0 makes an ACK.
+    fn hold(
+        held: &mut Held,
+        direction: Direction,
+        since_ns: u64,
+        wire_bytes: u32,
+        psn: u32,
+    ) -> Result {
+        let skb = packet(&[direction as u8; 64], 64)?;
+        at_hook(|state| held.push(direction, skb, state, Note::new(since_ns, wire_bytes, psn)));
+        Ok(())
+    }
+
+    /// Requests with these PSNs, held one nanosecond apart.
+    fn requests(psns: &[u32]) -> Result<Held> {
+        let mut held = Held::new();
+        for (since_ns, psn) in psns.iter().enumerate() {
+            hold(&mut held, Request, since_ns as u64, 1100, *psn)?;
+        }
+        Ok(held)
+    }
+
+    /// The PSNs of a direction in their order; it is idle afterwards.
+    fn psns(held: &mut Held, direction: Direction) -> Result<KVec<u32>> {
+        let mut psns = KVec::new();
+        while let Some((skb, note)) = held.pop(direction) {
+            psns.push(note.psn, GFP_KERNEL)?;
+            skb.discard();
+        }
+        Ok(psns)
+    }
+
+    #[test]
+    fn each_direction_is_first_in_first_out() -> Result {
+        let mut held = Held::new();
+        for n in 0..20 {
+            hold(&mut held, Request, n, 1100, n as u32)?;
+            hold(&mut held, Response, n, 1100, 100 + n as u32)?;
+        }
+        assert_eq!(held.len(), 40);
+        assert!(psns(&mut held, Request)?.iter().copied().eq(0..20));
+        assert!(held.is_idle(Request));
+        assert!(!held.is_idle(Response));
+        assert!(held.response_bytes() > 0);
+        assert!(psns(&mut held, Response)?.iter().copied().eq(100..120));
+        assert!(held.is_empty());
+        assert_eq!(held.response_bytes(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn the_direction_that_waits_longer_is_next() -> Result {
+        let mut held = Held::new();
+        assert!(held.next().is_none());
+        for (since_ns, direction) in [(5, Response), (3, Request), (9, Request), (7, Response)] {
+            hold(&mut held, direction, since_ns, 1100, since_ns as u32)?;
+        }
+        for want in [3, 5, 7, 9] {
+            let Some((direction, note)) = held.next() else {
+                return Err(ENOENT);
+            };
+            assert_eq!(note.since_ns, want);
+            assert!(held.pop(direction).is_some());
+        }
+        assert!(held.next().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn an_ack_goes_before_requests_but_not_before_a_response_ahead_of_it() -> Result {
+        let mut held = Held::new();
+        hold(&mut held, Request, 1, 1100, 1)?;
+        hold(&mut held, Response, 2, 1100, 2)?;
+        hold(&mut held, Response, 3, 0, 3)?;
+        let order = [(Request, 1), (Response, 2), (Response, 3)];
+        for (direction, psn) in order {
+            let next = held.next().map(|(direction, note)| (direction, note.psn));
+            assert_eq!(next, Some((direction, psn)));
+            assert!(held.pop(direction).is_some());
+        }
+        // With no response ahead it is free at once, however long requests have waited.
+        hold(&mut held, Request, 1, 1100, 1)?;
+        hold(&mut held, Response, 9, 0, 9)?;
+        assert_eq!(held.next().map(|(_, note)| note.psn), Some(9));
+        Ok(())
+    }
+
+    #[test]
+    fn a_repetition_takes_the_place_of_what_is_held_from_there_on() -> Result {
+        // Across the end of the PSNs' 24 bits.
+        let all = [0xff_fffe, 0xff_ffff, 0, 1, 2];
+        for (kept, from) in all.iter().enumerate() {
+            let mut held = requests(&all)?;
+            let gone = held.rewind(Request, *from);
+            assert_eq!(gone.len() as usize, all.len() - kept);
+            drop(gone);
+            assert_eq!(held.len() as usize, kept);
+            // The repetition goes behind what is left, and what follows it is new again.
+            hold(&mut held, Request, 99, 1100, *from)?;
+            assert!(held.rewind(Request, (*from + 1) & 0xff_ffff).is_empty());
+            let left = psns(&mut held, Request)?;
+            assert!(left.iter().copied().eq(all.into_iter().take(kept + 1)));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_new_takes_nothing_out() -> Result {
+        let mut held = requests(&[10, 11, 12])?;
+        assert!(held.rewind(Request, 13).is_empty());
+        assert!(held.rewind(Response, 11).is_empty());
+        assert_eq!(held.len(), 3);
+        // Older than all that is held: all of it is repeated.
+        assert_eq!(held.rewind(Request, 5).len(), 3);
+        assert!(held.is_empty());
+        assert!(held.rewind(Request, 5).is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn a_rewind_leaves_acks_and_the_other_direction() -> Result {
+        let mut held = Held::new();
+        hold(&mut held, Request, 1, 1100, 7)?;
+        hold(&mut held, Response, 2, 0, 50)?;
+        hold(&mut held, Response, 3, 1100, 51)?;
+        hold(&mut held, Response, 4, 1100, 52)?;
+        assert_eq!(held.rewind(Response, 51).len(), 2);
+        assert_eq!(held.len(), 2);
+        assert_eq!(held.front(Request).map(|note| note.psn), Some(7));
+        assert_eq!(held.front(Response).map(|note| note.psn), Some(50));
+        Ok(())
+    }
+
+    #[test]
+    fn taking_everything_leaves_nothing() -> Result {
+        let mut held = requests(&[1, 2, 3])?;
+        let taken = held.take();
+        assert!(held.is_empty());
+        assert_eq!(taken.len(), 3);
+        hold(&mut held, Request, 1, 1100, 4)?;
+        assert_eq!(held.len(), 1);
+        Ok(())
+    }
+}

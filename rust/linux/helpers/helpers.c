@@ -6,6 +6,7 @@
 
 #include "kobject.c"
 #include "kthread.c"
+#include "kunit.c"
 #include "netdevice.c"
 #include "percpu.c"
 #include "rdma.c"

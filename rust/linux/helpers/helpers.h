@@ -127,6 +127,14 @@ void rxe_cc_trace_hold(const struct rxe_cc_trace_flow *flow, u32 psn,
 void rxe_cc_trace_release(const struct rxe_cc_trace_flow *flow, u32 psn,
 			  u32 wire_bytes, bool response, u64 held_ns);
 
+#if IS_BUILTIN(CONFIG_KUNIT)
+/* what the KUnit suites work on */
+struct sk_buff *rxe_cc_kunit_packet(const u8 *bytes, u32 len, u32 linear);
+struct sk_buff *rxe_cc_kunit_clone(struct sk_buff *skb);
+u16 rxe_cc_kunit_ip_checksum(const u8 *header);
+struct net_device *rxe_cc_kunit_loopback(void);
+#endif
+
 /* real-time worker threads */
 void rxe_cc_init_kthread_delayed_work(struct kthread_delayed_work *work,
 				      kthread_work_func_t func);
