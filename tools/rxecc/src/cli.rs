@@ -29,6 +29,20 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Show devices, knobs that differ from the defaults, counters, and limited QPs, live.
+    Status(commands::status::Options),
+    /// Read knobs, or list what they may be.
+    Get(commands::get::Options),
+    /// Write a knob.
+    Set(commands::set::Options),
+    /// Set the parameters of a ConnectX or of the DCQCN paper, in slow motion if need be.
+    Preset(commands::preset::Options),
+    /// What mlx5, mlxconfig, irdma, bnxt_re and the paper call a knob.
+    Names(commands::names::Options),
     /// Simulate flows, a RED switch and DCQCN, packet by packet, without a kernel.
     Simulate(commands::simulate::Options),
+    /// Print what a shell needs to complete the command line.
+    Completions(commands::completions::Options),
+    /// Write the manual pages.
+    Man(commands::man::Options),
 }

@@ -12,6 +12,7 @@ mod cli;
 mod commands;
 mod recording;
 mod system;
+mod text;
 
 use std::process::ExitCode;
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -173,12 +174,19 @@ impl Device {
     /// As [`Device::knob`].
     pub(crate) fn line_rate_mbps(&self) -> Result<u32> {
         match self.knob(Knob::Param(Id::LineRate))? {
-            0 => Ok(self
-                .netdev()?
-                .speed_mbps()
-                .unwrap_or(UNKNOWN_LINE_RATE_MBPS)),
+            0 => self.netdev_rate_mbps(),
             rate => Ok(rate),
         }
+    }
+
+    /// The same as if the knob were 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::netdev`].
+    pub(crate) fn netdev_rate_mbps(&self) -> Result<u32> {
+        let speed = self.netdev()?.speed_mbps();
+        Ok(speed.unwrap_or(UNKNOWN_LINE_RATE_MBPS))
     }
 
     /// The module's counters: its four in `hw_counters`, and its own directory.
@@ -223,6 +231,26 @@ impl Device {
             .join(&self.name)
             .join("qps");
         qps::parse(&read(&path)?).with_context(|| format!("cannot understand {}", path.display()))
+    }
+
+    /// The addresses that its QPs may have, in the order of the GIDs.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        let gids = self.port().join("gids");
+        let mut found = Vec::new();
+        for index in names(&gids) {
+            let gid = read(&gids.join(index)).ok();
+            let Some(Ok(gid)) = gid.map(|gid| gid.parse::<Ipv6Addr>()) else {
+                continue;
+            };
+            let address = match gid.to_ipv4_mapped() {
+                Some(address) => IpAddr::V4(address),
+                None => IpAddr::V6(gid),
+            };
+            if !gid.is_unspecified() && !found.contains(&address) {
+                found.push(address);
+            }
+        }
+        found
     }
 
     /// The GUID, which rxe makes of the netdev's MAC address.
