@@ -12,20 +12,17 @@ use crate::{
     counters::Counter,
     dcqcn::params::{EctMode, Id},
     device::Device,
-    hooks::Packet,
+    hooks::Sending,
     linux::{netfilter::Family, skbuff::SkBuff},
-    roce::{
-        opcode,
-        packet::{checksum_after_tos, Ecn, IPV4_LEN, IPV6_LEN, QP1},
-    },
+    roce::packet::{checksum_after_tos, Ecn, IPV4_LEN, IPV6_LEN},
 };
 
 /// The TOS byte that a packet must get before it leaves; `None`: as it is.
-pub(crate) fn to_do(device: &Device, packet: &Packet<'_>) -> Option<u8> {
-    let bth = packet.bth()?;
-    if !opcode::info(bth.opcode)?.kind.is_data() || bth.dest_qp <= QP1 {
+pub(crate) fn to_do(device: &Device, sending: &Sending<'_>) -> Option<u8> {
+    if !sending.opcode.kind.is_data() {
         return None;
     }
+    let packet = &sending.packet;
     match EctMode::from_value(device.knobs.get(Id::EctMode)) {
         EctMode::Rewrite => (packet.ecn() != Ecn::Ect0).then(|| Ecn::Ect0.in_tos(packet.tos)),
         EctMode::Pass => {

@@ -20,7 +20,7 @@ use crate::{
     roce::{
         icrc::Icrc,
         opcode,
-        packet::{Addr, Bth, Ecn, BTH_LEN, ICRC_LEN, IPV4_LEN, IPV6_LEN, UDP_LEN, UDP_PORT},
+        packet::{Addr, Bth, Ecn, BTH_LEN, ICRC_LEN, IPV4_LEN, IPV6_LEN, QP1, UDP_LEN, UDP_PORT},
     },
     rp,
     tables::Tables,
@@ -179,6 +179,29 @@ pub(crate) struct Received<'a> {
     pub(crate) packet: &'a Packet<'a>,
 }
 
+/// A RoCE packet that an rxe device sends, to a QP of its own kind: not QP0 or QP1.
+pub(crate) struct Sending<'a> {
+    /// Its headers up to UDP.
+    pub(crate) packet: Packet<'a>,
+    /// Its BTH.
+    pub(crate) bth: Bth,
+    /// What its opcode means.
+    pub(crate) opcode: &'static opcode::Info,
+}
+
+impl<'a> Sending<'a> {
+    #[inline]
+    fn parse(packet: Packet<'a>) -> Option<Self> {
+        let bth = packet.bth()?;
+        let opcode = opcode::info(bth.opcode)?;
+        (bth.dest_qp > QP1).then_some(Self {
+            packet,
+            bth,
+            opcode,
+        })
+    }
+}
+
 impl NetfilterHooks for Tables {
     fn local_in(&self, skb: SkBuff, state: &HookState<'_>) -> Verdict {
         let consume = Packet::parse(&skb, state.family).is_some_and(|packet| {
@@ -227,7 +250,11 @@ impl NetfilterHooks for Tables {
         let seen = Packet::parse(&skb, state.family).and_then(|packet| {
             let guard = rcu::read_lock();
             let device = device::find(self, state.out_dev()?, &guard)?;
-            Some((ect::to_do(&device, &packet), rp::leaving(&device, &packet)))
+            let sending = Sending::parse(packet)?;
+            Some((
+                ect::to_do(&device, &sending),
+                rp::leaving(&device, &sending),
+            ))
         });
         let Some((tos, leaving)) = seen else {
             return Verdict::Accept(skb);

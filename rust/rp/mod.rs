@@ -18,7 +18,7 @@ use crate::{
     counters::Counter,
     dcqcn::params::{Group, Id, Trust},
     device::{Device, DeviceEntry},
-    hooks::{Packet, Received},
+    hooks::{Received, Sending},
     knobs::KnobId,
     linux::{
         hrtimer::now_ns,
@@ -30,8 +30,8 @@ use crate::{
     qp::{self, Knowledge, Notice, QpEntry},
     roce::{
         cnp::check_cnp,
-        opcode::{self, Kind, Service},
-        packet::{Addr, Bth, Deth, BTH_LEN, DETH_LEN, QP1},
+        opcode::{Kind, Service},
+        packet::{Addr, Bth, Deth, BTH_LEN, DETH_LEN},
     },
     tables::Tables,
     trace::{self, Ends},
@@ -133,33 +133,6 @@ fn priority(device: &Device, context: &QpContext) -> u8 {
         .priority(context.traffic_class >> 2, u32::from(context.service_level))
 }
 
-/// The flow key of a packet that is sent, if it is of a kind that a flow may hold.
-fn sent_key(
-    device: &Device,
-    packet: &Packet<'_>,
-    bth: &Bth,
-) -> Option<(flow::FlowKey, Kind, bool)> {
-    let info = opcode::info(bth.opcode)?;
-    if bth.dest_qp <= QP1 || info.kind == Kind::Cnp {
-        return None;
-    }
-    Some(match info.service {
-        Service::Rc | Service::Uc => (
-            flow::connected_key(device, packet.dest, bth.dest_qp),
-            info.kind,
-            false,
-        ),
-        Service::Ud => {
-            let deth: [u8; DETH_LEN] = packet.read(BTH_LEN)?;
-            (
-                flow::datagram_key(device, Deth::parse(&deth).src_qp),
-                info.kind,
-                true,
-            )
-        }
-    })
-}
-
 /// A packet of a device with flows is about to leave: what the output hook found out.
 pub(crate) struct Leaving {
     key: flow::FlowKey,
@@ -170,18 +143,31 @@ pub(crate) struct Leaving {
 
 /// Looks at a packet that is sent; `None`: no flow could hold it.
 #[inline]
-pub(crate) fn leaving(device: &Device, packet: &Packet<'_>) -> Option<Leaving> {
-    if !device.rp.has_flows() {
+pub(crate) fn leaving(device: &Device, sending: &Sending<'_>) -> Option<Leaving> {
+    let Sending {
+        packet,
+        bth,
+        opcode,
+    } = sending;
+    if !device.rp.has_flows() || opcode.kind == Kind::Cnp {
         return None;
     }
-    let bth = packet.bth()?;
-    let (key, kind, datagram) = sent_key(device, packet, &bth)?;
-    let trust = Trust::from_value(device.knobs.get(Id::Trust));
+    let (key, priority) = match opcode.service {
+        Service::Rc | Service::Uc => (flow::connected_key(device, packet.dest, bth.dest_qp), None),
+        Service::Ud => {
+            let deth: [u8; DETH_LEN] = packet.read(BTH_LEN)?;
+            let trust = Trust::from_value(device.knobs.get(Id::Trust));
+            (
+                flow::datagram_key(device, Deth::parse(&deth).src_qp),
+                Some(trust.priority(packet.dscp(), packet.priority())),
+            )
+        }
+    };
     Some(Leaving {
         key,
-        kind,
+        kind: opcode.kind,
         psn: bth.psn,
-        priority: datagram.then(|| trust.priority(packet.dscp(), packet.priority())),
+        priority,
     })
 }
 
