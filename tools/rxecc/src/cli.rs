@@ -29,6 +29,8 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Send crafted packets to an existing QP: CE-marked data, or CNPs, good and bad ones.
+    Inject(commands::inject::Options),
     /// Show devices, knobs that differ from the defaults, counters, and limited QPs, live.
     Status(commands::status::Options),
     /// Read knobs, or list what they may be.

@@ -11,6 +11,8 @@
 mod cli;
 mod commands;
 mod recording;
+mod inject;
+mod program;
 mod system;
 mod text;
 

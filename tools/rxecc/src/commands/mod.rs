@@ -9,6 +9,7 @@ pub(crate) mod man;
 pub(crate) mod names;
 pub(crate) mod preset;
 pub(crate) mod set;
+pub(crate) mod inject;
 pub(crate) mod simulate;
 pub(crate) mod status;
 
@@ -26,6 +27,7 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
         Command::Preset(options) => preset::run(&options, &System::open(&cli.sysroot)?),
         Command::Set(options) => set::run(&options, &System::open(&cli.sysroot)?),
         Command::Status(options) => status::run(&options, &System::open(&cli.sysroot)?),
+        Command::Inject(options) => inject::run(&options, &System::open(&cli.sysroot)?),
         Command::Simulate(options) => simulate::run(&options),
     }
 }
