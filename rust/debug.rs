@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! debugfs: `rxe_cc/<ibdev>/qps`, a line for each QP whose context is known, with
-//! the state of its flows at the moment of reading.
+//! debugfs, below `rxe_cc/<ibdev>/`: `qps`, a line for each QP whose context is
+//! known, with the state of its flows at the moment of reading; `latency`, how long
+//! answers to marks took, and held packets waited.
 //!
-//! Rates are real Mb/s, with the model's in brackets where dilation makes them
-//! differ. Reading takes each flow's lock for a moment and no other.
+//! Reading `qps` takes each flow's lock for a moment and no other, reading `latency`
+//! none.
 
 use crate::{
     dcqcn::rp::Phase,
     device::DeviceEntry,
+    latency::{self, Interval, BUCKETS},
     linux::{
         hrtimer::now_ns,
         rdma::{QpContext, QpType},
@@ -28,15 +30,20 @@ use kernel::{
 /// The files of one device; they go with the value.
 pub(crate) struct Files {
     _qps: Pin<KBox<File<Arc<DeviceEntry>>>>,
+    _latency: Pin<KBox<File<Arc<DeviceEntry>>>>,
 }
 
 impl Files {
     /// Makes the files of the RDMA device `name` below `root`.
     pub(crate) fn new(root: &Dir, name: &CStr, device: Arc<DeviceEntry>) -> Result<Self> {
         let dir = root.subdir(name);
-        let file = dir.read_callback_file(c"qps", Ok::<_, Error>(device), &show_qps);
+        let owner = Ok::<_, Error>(device.clone());
+        let qps = dir.read_callback_file(c"qps", owner, &show_qps);
+        let owner = Ok::<_, Error>(device);
+        let latency = dir.read_callback_file(c"latency", owner, &show_latency);
         Ok(Self {
-            _qps: KBox::pin_init(file, GFP_KERNEL)?,
+            _qps: KBox::pin_init(qps, GFP_KERNEL)?,
+            _latency: KBox::pin_init(latency, GFP_KERNEL)?,
         })
     }
 }
@@ -51,6 +58,23 @@ impl core::fmt::Display for Shown {
             Addr::V6(bytes) => core::fmt::Display::fmt(&core::net::Ipv6Addr::from(bytes), f),
         }
     }
+}
+
+/// A line for each row of the histograms.
+fn show_latency(device: &Arc<DeviceEntry>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("# from_us")?;
+    for interval in Interval::ALL {
+        write!(f, " {}", interval.name())?;
+    }
+    f.write_str("\n")?;
+    for bucket in 0..BUCKETS {
+        write!(f, "{}", latency::from_us(bucket))?;
+        for interval in Interval::ALL {
+            write!(f, " {}", device.latencies.get(interval, bucket))?;
+        }
+        f.write_str("\n")?;
+    }
+    Ok(())
 }
 
 fn show_qps(device: &Arc<DeviceEntry>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,6 +12,7 @@ use crate::{
     counters::{Counter, CounterSource, Counters},
     debug,
     knobs::{KnobId, KnobOwner, Knobs},
+    latency::Latencies,
     linux::{
         netdevice::{
             NetDevice, NetDeviceEvent, NetDeviceId, NetDeviceNotifier, NetDeviceRef, Rtnl,
@@ -59,6 +60,8 @@ pub(crate) struct Device {
     pub(crate) knobs: Knobs,
     /// What it counted.
     pub(crate) counters: Counters,
+    /// How long things took.
+    pub(crate) latencies: Latencies,
     /// QPNs that were addressed lately.
     pub(crate) seen: Seen,
     /// QPNs of the device whose context is asked for or known not to exist.
@@ -260,6 +263,7 @@ impl RdmaClient for Client {
                 name: trace::Name::new(name),
                 knobs: Knobs::new(),
                 counters: Counters::new()?,
+                latencies: Latencies::new()?,
                 seen: Seen::new(),
                 unresolved: AtomicU32::new(0),
                 gone: AtomicBool::new(false),

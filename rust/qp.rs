@@ -58,6 +58,8 @@ const ABSENT_NS: u64 = STALE_NS;
 /// How long a context of a QP without packets may go unverified before the sweep
 /// looks whether the QP still exists.
 const IDLE_NS: u64 = 5_000_000_000;
+/// The same while its rate is limited.
+pub(crate) const LIMITED_IDLE_NS: u64 = 1_000_000_000;
 /// Packets of one QPN are looked at for its context once in 2^25 ns = 34 ms.
 const SEEN_SHIFT: u32 = 25;
 /// QPNs of one device without a context at one time.
@@ -296,6 +298,17 @@ pub(crate) fn consult(
     knowledge
 }
 
+/// Has the worker ask for a context that was not verified for `unverified_ns`.
+pub(crate) fn verify(tables: &Tables, qp: &Arc<QpEntry>, unverified_ns: u64, now_ns: u64) {
+    let mut inner = qp.inner.lock();
+    let old = now_ns.saturating_sub(inner.checked_ns) > unverified_ns;
+    let ask = old && !mem::replace(&mut inner.queued, true);
+    drop(inner);
+    if ask {
+        tables.queue.push(tables, qp);
+    }
+}
+
 /// Remembers what came from `source` for a QP that is not known at this moment.
 ///
 /// `false`: refused, too much is remembered already.
@@ -498,9 +511,11 @@ pub(crate) fn sweep(tables: &Tables) -> bool {
             } else {
                 left = true;
             }
-        } else if age_ns > IDLE_NS && !mem::replace(&mut inner.queued, true) {
+        } else {
             drop(inner);
-            tables.queue.push(tables, &Arc::from(qp));
+            if age_ns > IDLE_NS {
+                verify(tables, &Arc::from(qp), IDLE_NS, now_ns);
+            }
         }
     });
     left

@@ -18,6 +18,7 @@ mod device;
 mod ect;
 mod hooks;
 mod knobs;
+mod latency;
 mod linux;
 mod np;
 mod qp;

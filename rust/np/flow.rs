@@ -48,6 +48,8 @@ pub(crate) struct Target {
     pub(super) qpn: u32,
     /// The mark's service.
     pub(super) service: Service,
+    /// When the mark came.
+    pub(super) marked_ns: u64,
 }
 
 struct Inner {

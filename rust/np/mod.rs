@@ -64,9 +64,10 @@ const DEFAULT_PKEY: u16 = 0x7fff;
 
 /// A CE-marked packet came.
 pub(crate) fn marked(received: &Received<'_>, bth: Option<&Bth>) {
+    let now_ns = now_ns();
     let device = &received.device;
     device.count(Counter::NpEcnMarked);
-    let (refused, unresolved) = match judge(received, bth) {
+    let (refused, unresolved) = match judge(received, bth, now_ns) {
         Ok(Taken::Counted) => (None, false),
         Ok(Taken::Remembered) => (None, true),
         Err(refused) => (Some(refused.counter()), false),
@@ -82,7 +83,7 @@ pub(crate) fn marked(received: &Received<'_>, bth: Option<&Bth>) {
     trace::ce(device, ends, refused, unresolved);
 }
 
-fn judge(received: &Received<'_>, bth: Option<&Bth>) -> Result<Taken, Refused> {
+fn judge(received: &Received<'_>, bth: Option<&Bth>, now_ns: u64) -> Result<Taken, Refused> {
     let Received {
         tables,
         device,
@@ -123,9 +124,9 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>) -> Result<Taken, Refused> {
         oif: in_dev.ifindex(),
         qpn: bth.dest_qp,
         service: info.service,
+        marked_ns: now_ns,
     };
 
-    let now_ns = now_ns();
     let qp = qp::find(tables, device, bth.dest_qp).ok_or(Refused::Invalid)?;
     match qp::consult(tables, &qp, Some(packet.source), now_ns) {
         Knowledge::Absent => Err(Refused::Invalid),

@@ -8,7 +8,8 @@ use crate::{
     counters::Counter,
     dcqcn::params::NpParams,
     device::Device,
-    linux::{crc32::KernelCrc32, ip_output, netdevice::Net},
+    latency::Interval,
+    linux::{crc32::KernelCrc32, hrtimer::now_ns, ip_output, netdevice::Net},
     roce::{
         cnp::{Cnp, CNP_V4_LEN, CNP_V6_LEN},
         packet::Addr,
@@ -38,10 +39,18 @@ fn transmit(device: &Device, target: &Target, params: &NpParams, deferred: bool)
         peer_qpn: target.dest_qpn,
     };
     trace::cnp_tx(device, ends, deferred, &sent);
-    device.count(match sent {
-        Ok(()) => Counter::NpCnpSent,
-        Err(_) => Counter::NpCnpSendFailed,
-    });
+    if sent.is_err() {
+        device.count(Counter::NpCnpSendFailed);
+        return;
+    }
+    device.count(Counter::NpCnpSent);
+    let interval = if deferred {
+        Interval::CeToCnpDeferred
+    } else {
+        Interval::CeToCnp
+    };
+    let took_ns = now_ns().saturating_sub(target.marked_ns);
+    device.latencies.add(interval, took_ns);
 }
 
 fn send(net: Net<'_>, target: &Target, params: &NpParams) -> Result {

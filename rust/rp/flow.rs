@@ -31,6 +31,7 @@ use crate::{
         rp::{Events, State, View},
     },
     device::{Device, DeviceEntry},
+    latency::Interval,
     linux::{
         hrtimer::{impl_has_soft_timer, now_ns, this_cpu, SoftTimer},
         netfilter::{HookState, Verdict},
@@ -526,6 +527,7 @@ impl Flow {
             drop(inner);
             let held_ns = now_ns.saturating_sub(note.since_ns);
             self.device().rp.held_for(held_ns);
+            self.device().latencies.add(Interval::Held, held_ns);
             let packet = Waiting {
                 psn: note.psn,
                 wire_bytes: note.wire_bytes,
@@ -833,7 +835,8 @@ pub(crate) fn forget_if(tables: &Tables, wanted: impl Fn(&Device) -> bool) -> bo
 }
 
 /// Forgets flows whose limiter is off and whose last CNP is long ago, and those
-/// that are to be forgotten. The worker's part.
+/// that are to be forgotten; has it verified that limited QPs still exist. The
+/// worker's part.
 pub(crate) fn sweep(tables: &Tables) {
     let now_ns = now_ns();
     tables.rp_flows.for_each(|flow| {
@@ -847,7 +850,11 @@ pub(crate) fn sweep(tables: &Tables) {
         let over = over && inner.held.is_empty() && !inner.releasing;
         inner.dead = inner.dead || over;
         flow.settle(&mut inner, events);
+        let limited = inner.shown.limited != 0;
         drop(inner);
+        if limited {
+            qp::verify(tables, &flow.qp, qp::LIMITED_IDLE_NS, now_ns);
+        }
         if over && tables.rp_flows.remove(&flow) {
             flow.device().rp.flows.fetch_sub(1, Ordering::Relaxed);
         }

@@ -100,7 +100,8 @@ def two_thousand_marks_1_ms_apart_give_two_thousand_cnps():
     marks, cnps = watch.read()
     equal((len(marks), len(cnps)), (2000, 2000), "marks, CNPs on the wire")
     events = sorted([(p.time_ns, 0) for p in marks] + [(p.time_ns, 1) for p in cnps])
-    equal([kind for _, kind in events], [0, 1] * 2000, "each mark answered before the next")
+    wrong = [number for number, (_, kind) in enumerate(events) if kind != number % 2]
+    check(not wrong, f"marks that came before the one ahead of them was answered: {len(wrong)}, the first is {wrong[:1]}")
     equal({p.dest_qp for p in cnps}, {0x33}, "DestQP")
 
 

@@ -65,7 +65,9 @@ def read(path):
 SPLAT = re.compile(
     r"WARNING:|BUG:|\bOops\b|INFO: (possible|rcu|task)|\bdeadlock\b|inconsistent lock|suspicious RCU|blocked for more than"
     r"|refcount|leaked|memory leak|UBSAN|KASAN|general protection|cleanup failed|panicked|stuck for|RIP:|Call Trace"
-    r"|unregister_netdevice: waiting|use-after-free|kobject.*(duplicate|tried)")
+    r"|unregister_netdevice: waiting|use-after-free|kobject.*(duplicate|tried)"
+    # What kernels with more checks say beyond that.
+    r"|turning off the locking|non-static key|list_\w+ corruption|ODEBUG|ref_tracker|kmemleak: Cannot|detected stalls?\b")
 
 
 class Log:
@@ -341,6 +343,10 @@ class Network:
         atexit.register(self.down)
         ktap.at_end(self.down)
         run(*FABRIC, "up", "--hosts", str(hosts), *options, timeout=200)
+        # Captures then say when a packet was received, not when it was queued for the
+        # CPU that receives it.
+        with open("/proc/sys/net/core/netdev_tstamp_prequeue", "w") as file:
+            file.write("0")
         self.hosts = [Host(n) for n in range(1, hosts + 1)]
         for host in self.hosts:
             # So that no packet of a test waits for ARP.
