@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Preset(commands::preset::Options),
     /// What mlx5, mlxconfig, irdma, bnxt_re and the paper call a knob.
     Names(commands::names::Options),
+    /// Record rates, queue, goodput, counters and events of a run to a directory.
+    Record(commands::record::Options),
     /// Simulate flows, a RED switch and DCQCN, packet by packet, without a kernel.
     Simulate(commands::simulate::Options),
     /// Print what a shell needs to complete the command line.

@@ -10,6 +10,7 @@
 
 mod cli;
 mod commands;
+mod record;
 mod recording;
 mod inject;
 mod program;

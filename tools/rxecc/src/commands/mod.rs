@@ -10,6 +10,7 @@ pub(crate) mod names;
 pub(crate) mod preset;
 pub(crate) mod set;
 pub(crate) mod inject;
+pub(crate) mod record;
 pub(crate) mod simulate;
 pub(crate) mod status;
 
@@ -28,6 +29,7 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
         Command::Set(options) => set::run(&options, &System::open(&cli.sysroot)?),
         Command::Status(options) => status::run(&options, &System::open(&cli.sysroot)?),
         Command::Inject(options) => inject::run(&options, &System::open(&cli.sysroot)?),
+        Command::Record(options) => record::run(&options, &System::open(&cli.sysroot)?),
         Command::Simulate(options) => simulate::run(&options),
     }
 }
