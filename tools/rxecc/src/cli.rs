@@ -29,8 +29,12 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Check figures of a recording against bounds: one line each, exit status for CI.
+    Assert(commands::assert::Options),
     /// Send crafted packets to an existing QP: CE-marked data, or CNPs, good and bad ones.
     Inject(commands::inject::Options),
+    /// Draw recordings: one HTML file with plots, and a table that compares them.
+    Report(commands::report::Options),
     /// Show devices, knobs that differ from the defaults, counters, and limited QPs, live.
     Status(commands::status::Options),
     /// Read knobs, or list what they may be.

@@ -8,12 +8,14 @@
 //! no (a finding of `doctor`, an assertion that does not hold), 2 it could not be
 //! done, with a sentence on stderr that says what to do.
 
+mod analysis;
 mod cli;
 mod commands;
 mod record;
 mod recording;
 mod inject;
 mod program;
+mod report;
 mod system;
 mod text;
 

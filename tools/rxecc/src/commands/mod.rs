@@ -3,11 +3,13 @@
 //! The subcommands, a file each: its options, and `run`, which answers whether
 //! all is as it should be.
 
+pub(crate) mod assert;
 pub(crate) mod completions;
 pub(crate) mod get;
 pub(crate) mod man;
 pub(crate) mod names;
 pub(crate) mod preset;
+pub(crate) mod report;
 pub(crate) mod set;
 pub(crate) mod inject;
 pub(crate) mod record;
@@ -21,11 +23,13 @@ use crate::system::System;
 
 pub(crate) fn run(cli: Cli) -> Result<bool> {
     match cli.command {
+        Command::Assert(options) => assert::run(&options),
         Command::Completions(options) => completions::run(&options),
         Command::Get(options) => get::run(&options, &System::open(&cli.sysroot)?),
         Command::Man(options) => man::run(&options),
         Command::Names(options) => names::run(&options),
         Command::Preset(options) => preset::run(&options, &System::open(&cli.sysroot)?),
+        Command::Report(options) => report::run(&options),
         Command::Set(options) => set::run(&options, &System::open(&cli.sysroot)?),
         Command::Status(options) => status::run(&options, &System::open(&cli.sysroot)?),
         Command::Inject(options) => inject::run(&options, &System::open(&cli.sysroot)?),

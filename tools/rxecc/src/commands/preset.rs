@@ -197,7 +197,7 @@ fn to_mbps(bps: f64) -> u32 {
 
 /// The slow motion in which a link of this rate is one of those that the parameters
 /// were made for.
-fn dilation_for(bps: f64) -> u32 {
+pub(crate) fn dilation_for(bps: f64) -> u32 {
     let param = Id::Dilation.param();
     let factor = (MODEL_BPS / bps).round();
     factor.clamp(f64::from(param.min), f64::from(param.max)) as u32
