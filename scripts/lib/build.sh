@@ -82,6 +82,80 @@ build_module() {
 	say "built rxe_cc.ko ($((SECONDS - started))s)"
 }
 
+# host_certificates: the file with those that this machine trusts, if it can be found.
+host_certificates() {
+	local file
+	for file in "${CARGO_HTTP_CAINFO-}" "${SSL_CERT_FILE-}" /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt; do
+		[[ -z $file || ! -r $file ]] || { echo "$file"; return; }
+	done
+}
+
+# cargo_home DIR: crates, kept over builds, and how this machine reaches them:
+# certificates, and what its own cargo is told of mirrors and of the network.
+cargo_home() {
+	local file config=${CARGO_HOME:-${HOME:-/root}/.cargo}/config.toml
+	mkdir -p "$1"
+	rm -f "$1/config.toml" "$1/certificates"
+	file=$(host_certificates)
+	[[ -z $file ]] || install -m 644 "$file" "$1/certificates"
+	[[ ! -r $config ]] ||
+		awk '/^\[/ { on = /^\[(source|registries|registry|http|net)[].]/ } on' "$config" >"$1/config.toml"
+}
+
+# tool_key: one word for all that the user's command, rxecc, is made of.
+tool_key() (
+	cd "$SRC" || exit
+	{
+		packages_key
+		source_files | grep -zE '^(Cargo\.(toml|lock)$|rust/(lib\.rs$|roce/|dcqcn/)|tools/rxecc/)' | xargs -0 sha256sum
+	} | sha256sum | cut -d' ' -f1
+)
+
+# build_tool RESULT: rxecc at RESULT, made by the lab's own cargo, so that it fits the
+# guest's libraries; nothing is done while its sources are the same. A tool that cannot
+# be built keeps no guest from its module.
+build_tool() {
+	local dir result=$1 key started=$SECONDS build_lock options
+	[[ -f $SRC/tools/rxecc/Cargo.toml ]] || return 0
+	dir=$(build_dir stock)-tools
+	mkdir -p "$dir/target"
+	exec {build_lock}>"$dir/lock"
+	flock -n "$build_lock" || { say "waiting for another build of rxecc"; flock "$build_lock"; }
+	key=$(tool_key)
+	if [[ -e $dir/broken && $(<"$dir/broken") == "$key" ]]; then
+		say "there will be no rxecc in the guest: it does not build ($CACHE/log/${dir##*/}.log)"
+	elif [[ ! -x $dir/rxecc || ! -e $dir/key || $(<"$dir/key") != "$key" ]]; then
+		rm -f "$dir/rxecc" "$dir/broken"
+		copy_sources "$dir"
+		cargo_home "$CACHE/cargo"
+		options=(-b "$dir/src" /src -b "$dir/target" /tmp/target -b "$CACHE/cargo" /tmp/cargo -C /src
+			-e CARGO_HOME=/tmp/cargo -e CARGO_TARGET_DIR=/tmp/target -e CARGO_TERM_COLOR=never
+			-e CARGO_INCREMENTAL=1 -e CARGO_PROFILE_RELEASE_STRIP=true)
+		[[ ! -e $CACHE/cargo/certificates ]] || options+=(-e CARGO_HTTP_CAINFO=/tmp/cargo/certificates)
+		if wait_child logged "${dir##*/}" "building rxecc (a minute or two the first time)" \
+			in_rootfs "${options[@]}" -- cargo build --locked --release --package rxecc; then
+			cp "$dir/target/release/rxecc" "$dir/rxecc"
+			echo "$key" >"$dir/key"
+			say "built rxecc ($((SECONDS - started))s)"
+		else
+			# Not worth another try, unless it was the network.
+			! grep -q '^error: could not compile' "$CACHE/log/${dir##*/}.log" || echo "$key" >"$dir/broken"
+			say "there will be no rxecc in the guest (above)"
+		fi
+	fi
+	exec {build_lock}>&-
+	give_tool "$result"
+}
+
+# give_tool RESULT: the rxecc that was built last, if there is one, at RESULT.
+give_tool() {
+	local tool
+	tool=$(build_dir stock)-tools/rxecc
+	[[ -x $tool ]] || return 0
+	mkdir -p "$(dirname "$1")"
+	cp "$tool" "$1"
+}
+
 lab_build() {
 	(($# == 0)) || die "lab build takes no $1"
 	use_lab build

@@ -17,7 +17,7 @@ BASE_REVISION=1
 PACKAGES=(
 	# to build the kernel's headers and the module
 	gcc-14 make flex bison bc libelf-dev libssl-dev libdw-dev dwarves pahole kmod xz-utils zstd
-	cpio rsync git rustc rust-src rustfmt rust-clippy bindgen clang libclang-dev lld llvm libc6-dev
+	cpio rsync git rustc rust-src rustfmt rust-clippy cargo bindgen clang libclang-dev lld llvm libc6-dev
 	# to boot
 	qemu-system-x86 virtiofsd
 	# RDMA and its user space

@@ -135,6 +135,11 @@ start_guest() {
 prepare_guest() {
 	new_run
 	((vm_build == 0)) || build_module "$run/guest/rxe_cc.ko"
+	if ((vm_build)); then
+		build_tool "$run/guest/bin/rxecc"
+	else
+		give_tool "$run/guest/bin/rxecc"
+	fi
 	printf '%s\0' "$@" >"$run/guest/argv"
 }
 
