@@ -54,3 +54,40 @@ pub(crate) enum Command {
     /// Write the manual pages.
     Man(commands::man::Options),
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Up to what is the shell's, or an explanation behind some spaces.
+    fn words(line: &str) -> Vec<&str> {
+        let line = line.trim().split("   ").next().unwrap_or_default();
+        let ours = |word: &&str| !["|", ">", ">>", "&", "&&", "#"].contains(word);
+        let words = line.split_whitespace().take_while(ours);
+        words.map(|word| word.trim_matches('\'')).collect()
+    }
+
+    #[test]
+    fn the_examples_of_each_help_are_understood() {
+        let mut tried = 0;
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            let lines = help.lines().map(str::trim_start);
+            for line in lines.filter(|line| line.starts_with("rxecc ")) {
+                if let Err(error) = Cli::try_parse_from(words(line)) {
+                    panic!("{line}: {error}");
+                }
+                tried += 1;
+            }
+        }
+        assert!(tried >= 15, "only {tried} examples were found");
+    }
+}

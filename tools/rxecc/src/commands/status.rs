@@ -16,7 +16,7 @@ use clap::Args;
 use rxe_cc::dcqcn::params::Id;
 use serde::Serialize;
 
-use crate::system::{needs_root, Device, Knob, Qp, System};
+use crate::system::{is_root, needs_root, Device, Knob, Qp, System};
 use crate::text::{columns, print, rate, Align};
 
 /// What to show.
@@ -101,6 +101,17 @@ impl Status {
         if !loaded {
             notes.push("rxe_cc is not loaded, so there is no congestion control: modprobe rxe_cc (or insmod rxe_cc.ko)".to_owned());
         }
+        let hidden: Vec<&str> = devices
+            .iter()
+            .filter(|device| !is_root() && device.netdev.is_none())
+            .map(|device| &*device.name)
+            .collect();
+        if loaded && !hidden.is_empty() {
+            notes.push(format!(
+                "the knobs of {} are in another network namespace, which only root may look into: run this with sudo to see them",
+                hidden.join(", ")
+            ));
+        }
         let devices = devices
             .iter()
             .map(|device| DeviceStatus::take(device, loaded, &mut notes))
@@ -114,7 +125,8 @@ impl Status {
 
     fn show(&self) -> String {
         let devices: Vec<String> = self.devices.iter().map(DeviceStatus::show).collect();
-        let mut text = devices.join("\n");
+        // Without the module there is a line for each.
+        let mut text = devices.join(if self.loaded { "\n" } else { "" });
         for note in &self.notes {
             text += &format!("note: {note}\n");
         }
@@ -155,6 +167,7 @@ impl DeviceStatus {
                 status.knobs = shown.collect();
                 status.values = values;
             }
+            Err(_) if !is_root() && device.netdev.is_none() => {} // noted for all at once
             Err(error) => note(format!("{error:#}")),
         }
         match device.counters() {

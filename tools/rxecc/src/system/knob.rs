@@ -151,6 +151,7 @@ impl Knob {
         match self.unit() {
             "" | "log2" => {}
             "%" => text.push('%'),
+            "1/1024" => text.push_str("/1024"),
             unit if unit.starts_with(|c: char| c.is_ascii_digit()) => {
                 let _ = write!(text, " x {unit}");
             }
