@@ -215,17 +215,18 @@ impl Inner {
 
     /// When the packet at the head of a direction must leave at the latest.
     fn floor_ns(&self, direction: Direction, note: &Note) -> Option<u64> {
-        let hold_ns = self
-            .longest_hold_ns
-            .map(|longest_ns| note.since_ns.saturating_add(longest_ns));
-        let gap_ns = (direction == Direction::Response).then(|| {
-            self.last_response_ns
-                .max(note.since_ns)
-                .saturating_add(RESPONSE_GAP_NS)
-        });
-        match (hold_ns, gap_ns) {
-            (Some(hold_ns), Some(gap_ns)) => Some(hold_ns.min(gap_ns)),
-            (hold_ns, gap_ns) => hold_ns.or(gap_ns),
+        match direction {
+            Direction::Request => self
+                .longest_hold_ns
+                .map(|longest_ns| note.since_ns.saturating_add(longest_ns)),
+            // Each of them moves the requester's timer on, whatever waits behind it.
+            Direction::Response => {
+                let gap_ns = self.longest_hold_ns.map_or(RESPONSE_GAP_NS, |longest_ns| {
+                    longest_ns.min(RESPONSE_GAP_NS)
+                });
+                let since_ns = self.last_response_ns.max(note.since_ns);
+                Some(since_ns.saturating_add(gap_ns))
+            }
         }
     }
 

@@ -21,7 +21,7 @@ PACKAGES=(
 	# to boot
 	qemu-system-x86 virtiofsd
 	# RDMA and its user space
-	rdma-core ibverbs-utils ibverbs-providers rdmacm-utils libibverbs-dev librdmacm-dev perftest
+	rdma-core nfs-kernel-server ibverbs-utils ibverbs-providers rdmacm-utils libibverbs-dev librdmacm-dev perftest
 	# network, measuring, tests
 	iproute2 iputils-ping iperf3 tcpdump nftables ethtool procps psmisc strace less jq
 	trace-cmd bpftrace python3 python3-scapy python3-pytest ca-certificates
