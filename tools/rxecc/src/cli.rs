@@ -68,7 +68,7 @@ mod tests {
 
     /// Up to what is the shell's, or an explanation behind some spaces.
     fn words(line: &str) -> Vec<&str> {
-        let line = line.trim().split("   ").next().unwrap_or_default();
+        let line = line.trim().split("  ").next().unwrap_or_default();
         let ours = |word: &&str| !["|", ">", ">>", "&", "&&", "#"].contains(word);
         let words = line.split_whitespace().take_while(ours);
         words.map(|word| word.trim_matches('\'')).collect()
