@@ -11,11 +11,12 @@
 mod analysis;
 mod cli;
 mod commands;
-mod record;
-mod recording;
 mod inject;
 mod program;
+mod record;
+mod recording;
 mod report;
+mod simulate;
 mod system;
 mod text;
 
