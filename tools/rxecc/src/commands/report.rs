@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let ways = Way::all(&recordings);
     let cannot = |path: &PathBuf| format!("cannot write {}", path.display());
     if let Some(path) = &options.output {
-        let page = html(options.title.as_deref(), &ways)?;
+        let page = html(options.title.as_deref(), &recordings, &ways)?;
         fs::write(path, page).with_context(|| cannot(path))?;
     }
     if let Some(path) = &options.json {

@@ -26,12 +26,7 @@ const STYLE: &str = include_str!("report.css");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 /// The document.
-pub(super) fn page(title: Option<&str>, ways: &[Way<'_>]) -> Result<String> {
-    let title = match (title, ways) {
-        (Some(title), _) => title.to_owned(),
-        (None, [way]) => way.title.clone(),
-        (None, _) => format!("{} ways of one experiment", ways.len()),
-    };
+pub(super) fn page(title: &str, ways: &[Way<'_>]) -> Result<String> {
     let scales = Scales::of(ways);
     let style = format!(
         "{STYLE}\n@media (prefers-color-scheme: dark) {{\n{}}}\n",
@@ -231,7 +226,11 @@ fn figures(ways: &[Way<'_>]) -> Markup {
     let unknown = unknown(ways);
     html! {
         p {
-            "Over the measured time. "
+            "Over the measured time"
+            @if ways.iter().any(|way| way.figures.span != way.whole) {
+                " (the rest of the plots is shaded)"
+            }
+            ". "
             span.good { "\u{2713}" } " meets the aim, "
             span.bad { "\u{2717}" } " does not; - was not recorded."
         }
@@ -285,9 +284,10 @@ fn scrolling(name: &str, table: Markup) -> Markup {
 fn section(way: &Way<'_>, scales: &Scales) -> Result<Markup> {
     let plots = plots::all(way, scales)?;
     let why = words::why(way);
+    let alone = scales.alone();
     Ok(html! {
         section.way id={ "way-" (way.index) } {
-            h2 { (way.title) }
+            h2 { @if alone { "What happened" } @else { (way.title) } }
             p { (words::seen(way)) }
             @if !why.is_empty() { p { (why) } }
             @for note in &way.recording.run.notes { p.note { (note) } }

@@ -15,6 +15,7 @@ use plotters::style::text_anchor::HPos;
 use super::lines::{thinned, Line, Spread};
 use super::palette::{self, Ink};
 use super::svg::{self, label, px, stroke, Area, Chart, Size, Vertical};
+use super::words::each;
 use super::Way;
 use crate::analysis::series::{at_share, parts, Span, Total};
 use crate::analysis::units::{byte_scale, bytes, count, rate_scale, seconds};
@@ -45,6 +46,7 @@ pub(super) enum Key {
 
 /// What all ways share, so that the eye can compare them.
 pub(super) struct Scales {
+    ways: usize,
     time: Span,
     goodput: f64,
     rates: f64,
@@ -75,18 +77,31 @@ impl Scales {
         limited.sort_by(f64::total_cmp);
         let usual = at_share(&limited, 0.98).unwrap_or(link);
         Self {
+            ways: ways.len(),
             time,
             goodput: limit(goodput * 1.08, fair * 1.5),
             rates: limit(usual * 1.15, fair * 1.8),
             queue: most(&queue_top),
         }
     }
+
+    /// Whether there is nothing to compare with.
+    pub(super) fn alone(&self) -> bool {
+        self.ways == 1
+    }
 }
 
-/// The highest queue that a way's plot must show.
+/// The queue's rows.
+fn queue_points<'w>(way: &'w Way<'_>) -> &'w [(f64, f64)] {
+    way.tables.port.as_ref().map_or(&[], |port| &port.points)
+}
+
+/// The highest queue that a way's plot must show: that of the measured time.
 fn queue_top(way: &Way<'_>) -> f64 {
-    let points = way.tables.port.iter().flat_map(|port| &port.points);
-    let most = points.map(|point| point.1).fold(0.0, f64::max);
+    let span = way.figures.span;
+    let points = queue_points(way).iter();
+    let measured = points.filter(|point| span.0 <= point.0 && point.0 <= span.1);
+    let most = measured.map(|point| point.1).fold(0.0, f64::max);
     let kmax = way
         .bottleneck()
         .and_then(|b| b.red_max_bytes)
@@ -237,7 +252,7 @@ fn draw_goodput(way: &Way<'_>, scales: &Scales, size: Size, area: &Area<'_>) -> 
     let vertical = Vertical::to(scales.goodput, rate_scale(scales.goodput));
     let mut chart = svg::chart(area, size, scales.time, way.figures.span, vertical)?;
     if let Some(share) = way.share_of(lines.len()) {
-        svg::threshold(area, &mut chart, share, "fair", palette::REFERENCE)?;
+        svg::thresholds(area, &mut chart, &[(share, "fair")], palette::REFERENCE)?;
     }
     draw_lines(&mut chart, &lines, scales.time, size.columns(), 1.75)
 }
@@ -256,7 +271,7 @@ fn goodput(way: &Way<'_>, scales: &Scales) -> Result<Plot> {
         way.figures.get(Id::GoodputLeast),
         way.figures.get(Id::GoodputMost),
     ) {
-        caption += &format!(" On average {} to {} each", rate(least), rate(most));
+        caption += &format!(" On average {}", each(least, most));
         match way.share_of(lines.len()) {
             Some(share) => caption += &format!("; {} would be fair.", rate(share)),
             None => caption.push('.'),
@@ -370,7 +385,7 @@ fn draw_phases(way: &Way<'_>, scales: &Scales, size: Size, area: &Area<'_>) -> R
                         svg::band(&mut chart, held, values.clone(), phase_ink(phase))?;
                     }
                 }
-                if height > 8 {
+                if height > 12 || row == 0 || row + 1 == flows.len() {
                     let middle = height * row as i32 + height / 2;
                     let name = shortened(&flows[row].name);
                     label(area, &name, (Size::LEFT - 5, middle), HPos::Right)?;
@@ -487,7 +502,7 @@ fn rates(way: &Way<'_>, scales: &Scales) -> Result<Plot> {
         let mut chart = svg::chart(&upper, size, scales.time, way.figures.span, vertical)?;
         if let Some(share) = way.share_of(flows.len()) {
             let share = if logarithms { share.log10() } else { share };
-            svg::threshold(&upper, &mut chart, share, "fair", palette::REFERENCE)?;
+            svg::thresholds(&upper, &mut chart, &[(share, "fair")], palette::REFERENCE)?;
         }
         if rt.len() <= APART {
             for (line, ink) in rt.iter().zip(palette::SERIES) {
@@ -532,23 +547,18 @@ fn draw_queue(way: &Way<'_>, scales: &Scales, top: f64, size: Size, area: &Area<
             palette::RED_ZONE,
         )?;
     }
-    if let Some(port) = &way.tables.port {
-        let points = thinned(&port.points, scales.time, size.columns());
-        let ground: Vec<_> = points.iter().map(|(t, _)| (*t, 0.0)).collect();
-        let ink = palette::SERIES[0];
-        svg::between(&mut chart, &ground, &points, ink, 0.18)?;
-        svg::line(&mut chart, &points, stroke(ink, 1.25))?;
-    }
-    for (value, name) in [
-        (kmin, "Kmin"),
-        (kmax, "Kmax"),
-        (bottleneck.and_then(|b| b.limit_bytes), "limit"),
-    ] {
-        if let Some(value) = value {
-            svg::threshold(area, &mut chart, value, name, palette::THRESHOLD)?;
-        }
-    }
-    Ok(())
+    let points = thinned(queue_points(way), scales.time, size.columns());
+    let ground: Vec<_> = points.iter().map(|(t, _)| (*t, 0.0)).collect();
+    let ink = palette::SERIES[0];
+    svg::between(&mut chart, &ground, &points, ink, 0.18)?;
+    svg::line(&mut chart, &points, stroke(ink, 1.25))?;
+    let limit = bottleneck.and_then(|b| b.limit_bytes);
+    let lines = [(kmin, "Kmin"), (kmax, "Kmax"), (limit, "limit")];
+    let known = lines
+        .iter()
+        .filter_map(|(value, name)| Some(((*value)?, *name)));
+    let known: Vec<_> = known.collect();
+    svg::thresholds(area, &mut chart, &known, palette::THRESHOLD)
 }
 
 fn queue(way: &Way<'_>, scales: &Scales) -> Result<Plot> {
@@ -579,6 +589,13 @@ fn queue(way: &Way<'_>, scales: &Scales) -> Result<Plot> {
             bytes(kmin),
             bytes(kmax)
         );
+    }
+    let most = queue_points(way)
+        .iter()
+        .map(|point| point.1)
+        .fold(0.0, f64::max);
+    if most > queue_top(way) {
+        caption += &format!(" When it was not measured it reached {}.", bytes(most));
     }
     let pictures = pictures(way, "queue", TITLE, &caption, SIZES, |size, area| {
         draw_queue(way, scales, queue_top(way), size, area)
@@ -698,8 +715,14 @@ fn draw_signals(
         .iter()
         .filter_map(|(signal, _)| Some((gains(way, signal, spans)?, signal.2)))
         .collect();
-    let values = all.iter().flat_map(|(values, _)| values);
-    let most = values.copied().fold(1.0, f64::max);
+    // What came before the measured time must not make the rest flat.
+    let (from, to) = way.figures.span;
+    let inside = |span: &Span| from <= span.0 && span.1 <= to;
+    let values = all.iter().flat_map(|(values, _)| spans.iter().zip(values));
+    let measured = values
+        .filter(|(span, _)| inside(span))
+        .map(|(_, value)| *value);
+    let most = measured.fold(1.0, f64::max);
     let mut vertical = Vertical::to(most * 1.15, (1.0, ""));
     vertical.labels = 3;
     let mut chart = svg::chart(area, size, scales.time, way.figures.span, vertical)?;

@@ -308,24 +308,28 @@ pub(super) fn band(
     Ok(())
 }
 
-/// A horizontal line over the whole time, and its name to the right of the chart.
-pub(super) fn threshold(
+/// Horizontal lines over the whole time, the lowest first, and their names to the right
+/// of the chart; those that would lie beyond its edge are left out.
+pub(super) fn thresholds(
     area: &Area<'_>,
     chart: &mut Chart<'_, '_>,
-    value: f64,
-    name: &str,
+    lines: &[(f64, &str)],
     ink: Ink,
 ) -> Result<()> {
+    const LINE_HEIGHT: i32 = 13;
     let (time, top) = (chart.x_range(), chart.y_range().end);
-    if value > top {
-        return Ok(());
+    let mut free = i32::MAX;
+    for (value, name) in lines.iter().filter(|(value, _)| *value <= top) {
+        let ends = [(time.start, *value), (time.end, *value)];
+        line(chart, &ends, stroke(ink, 1.25))?;
+        let (x, y) = chart.backend_coord(&ends[1]);
+        let y = y.min(free);
+        free = y - px(LINE_HEIGHT);
+        let style = font(12).pos(Pos::new(HPos::Left, VPos::Center));
+        // An area counts from its own corner, a coordinate from the picture's.
+        let corner = area.get_base_pixel();
+        let at = (x + px(5) - corner.0, y - corner.1);
+        drawn(area.draw(&Text::new((*name).to_owned(), at, style)))?;
     }
-    line(
-        chart,
-        &[(time.start, value), (time.end, value)],
-        stroke(ink, 1.25),
-    )?;
-    let at = chart.backend_coord(&(time.end, value));
-    let style = font(12).pos(Pos::new(HPos::Left, VPos::Center));
-    drawn(area.draw(&Text::new(name.to_owned(), (at.0 + px(5), at.1), style)))
+    Ok(())
 }

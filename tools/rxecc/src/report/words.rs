@@ -28,6 +28,14 @@ fn packets(number: f64) -> String {
     }
 }
 
+/// What each of several gets: `9.75 Mb/s to 10.1 Mb/s each`.
+pub(super) fn each(least: f64, most: f64) -> String {
+    match (rate(least), rate(most)) {
+        (least, most) if least == most => format!("{least} each"),
+        (least, most) => format!("{least} to {most} each"),
+    }
+}
+
 /// What is seen of a way.
 pub(super) fn seen(way: &Way<'_>) -> String {
     let figure = |id| way.figures.get(id);
@@ -39,7 +47,7 @@ pub(super) fn seen(way: &Way<'_>) -> String {
     ) {
         let mut text = match way.figures.senders.len() {
             1 => format!("The sender got {}", rate(all)),
-            n => format!("The {n} senders got {} to {} each", rate(least), rate(most)),
+            n => format!("The {n} senders got {}", each(least, most)),
         };
         if let (Some(jain), true) = (figure(Id::Jain), way.figures.senders.len() > 1) {
             text += &format!(" (Jain's index {jain:.3})");
@@ -52,6 +60,10 @@ pub(super) fn seen(way: &Way<'_>) -> String {
     match figure(Id::Convergence) {
         Some(never) if never.is_infinite() => said.push(format!(
             "They did not settle within {} of their fair share.",
+            percent(CONVERGED)
+        )),
+        Some(0.0) => said.push(format!(
+            "Each stayed within {} of its fair share all the time.",
             percent(CONVERGED)
         )),
         Some(time) => said.push(format!(
