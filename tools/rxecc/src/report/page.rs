@@ -261,7 +261,7 @@ fn figures(ways: &[Way<'_>]) -> Markup {
                                         }
                                     }
                                 }
-                                td { (row.figure.aim.map_or("", |(words, _)| words)) }
+                                td.aim { (row.figure.aim.map_or("", |(words, _)| words)) }
                             }
                         }
                     }
