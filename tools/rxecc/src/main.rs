@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     match commands::run(cli) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
+        Err(error) if error.is::<text::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rxecc: {error:#}");
             ExitCode::from(2)

@@ -2,19 +2,32 @@
 
 //! Text for people: rates in and out, columns, and writing it all to stdout.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::{bail, Context, Result};
 
-/// Writes to stdout. A reader that has seen enough (`| head`) is no error.
+/// Nobody reads what is written: `| head` has seen enough. No error, but the end.
+#[derive(Debug)]
+pub(crate) struct ReaderGone;
+
+impl fmt::Display for ReaderGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads the output any more")
+    }
+}
+
+impl std::error::Error for ReaderGone {}
+
+/// Writes to stdout.
 ///
 /// # Errors
 ///
-/// A full disk and the like.
+/// [`ReaderGone`], a full disk and the like.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
         other => other.context("cannot write to stdout"),
     }
 }

@@ -5,6 +5,10 @@
 
 mod cli_support;
 
+use std::io::{BufRead, BufReader};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use cli_support::{Machine, QPS_HEAD};
 
 fn assert_has(text: &str, wanted: &[&str]) {
@@ -338,4 +342,31 @@ fn status_goes_on_without_debugfs() {
     machine.remove("sys/kernel/debug");
     let status = machine.done("status");
     assert_has(&status, &["counters: all 0", "note: cannot read", "qps"]);
+}
+
+#[test]
+fn watch_ends_when_nobody_reads_any_more() {
+    let machine = Machine::fabric();
+    let mut watch = machine
+        .command("status --json --watch=0.01")
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.starts_with('{') && line.ends_with('}'), "{line}");
+    }
+    drop(lines);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        if let Some(status) = watch.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > deadline {
+            watch.kill().unwrap();
+            panic!("it goes on for nobody");
+        }
+        sleep(Duration::from_millis(10));
+    };
+    assert!(status.success());
 }

@@ -22,7 +22,7 @@ const MODEL_BPS: f64 = 40e9;
 #[command(after_help = "\
 Examples:
   rxecc preset paper --bottleneck 40mbit --all
-  rxecc preset paper --dilation auto --diff
+  rxecc preset paper --dilation auto --diff -d rxe1
   rxecc preset connectx --dilation 1 --line-rate 0 --all
 
 The status is 1 where --diff finds a difference.")]

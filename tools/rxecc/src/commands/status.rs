@@ -266,30 +266,22 @@ fn section(title: &str, none: &str, rows: &[Vec<String>], align: &[Align]) -> St
 }
 
 fn show_qps(qps: &[Qp]) -> String {
-    let head = [
-        "QPN", "peer", "rate", "target", "alpha", "phase", "held", "cuts",
-    ];
+    // The peer last: an IPv6 address may be long.
+    let head = ["QPN", "rate", "target", "alpha", "phase", "held", "peer"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for qp in qps {
         let Some(rp) = qp.rp.as_ref().filter(|rp| rp.is_limited()) else {
             continue;
         };
-        let peer = match (&qp.peer, qp.peer_qpn) {
-            (Some(peer), Some(qpn)) => format!("{peer} {qpn}"),
-            _ => qp.service.clone(),
-        };
+        let phase = rp.phase.trim_end_matches("_recovery");
         rows.push(vec![
             qp.qpn.to_string(),
-            peer,
             rate(rp.rc_bps as f64),
             rate(rp.rt_bps as f64),
             format!("{:.3}", rp.alpha),
-            rp.phase
-                .trim_end_matches("_recovery")
-                .trim_end_matches("_increase")
-                .to_owned(),
+            phase.trim_end_matches("_increase").to_owned(),
             rp.held.to_string(),
-            rp.cuts.to_string(),
+            qp.peer.clone().unwrap_or_else(|| qp.service.clone()),
         ]);
     }
     let limited = rows.len() - 1;
@@ -300,9 +292,9 @@ fn show_qps(qps: &[Qp]) -> String {
         };
         return format!("  QPs: {known}\n");
     }
-    let mut align = [Align::Right; 8];
-    align[1] = Align::Left;
-    align[5] = Align::Left;
+    let mut align = [Align::Right; 7];
+    align[4] = Align::Left;
+    align[6] = Align::Left;
     let title = format!("QPs, {limited} of {} limited", qps.len());
     section(&title, "", &rows, &align)
 }

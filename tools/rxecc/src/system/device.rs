@@ -22,6 +22,9 @@ const STANDARD: [&str; 4] = [
     "rp_cnp_ignored",
 ];
 
+/// So many empty places in a row end the table of GIDs.
+const WIDEST_GAP: u32 = 16;
+
 /// A soft-RoCE device.
 #[derive(Clone)]
 pub(crate) struct Device {
@@ -237,16 +240,29 @@ impl Device {
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         let gids = self.port().join("gids");
         let mut found = Vec::new();
-        for index in names(&gids) {
-            let gid = read(&gids.join(index)).ok();
-            let Some(Ok(gid)) = gid.map(|gid| gid.parse::<Ipv6Addr>()) else {
+        // The table has 1024 places, the first of which are in use: what was deleted
+        // leaves a gap, but not a wide one.
+        let mut empty = 0;
+        for index in 0..1024 {
+            let Ok(gid) = read(&gids.join(index.to_string())) else {
+                break;
+            };
+            let Ok(gid) = gid.parse::<Ipv6Addr>() else {
                 continue;
             };
+            if gid.is_unspecified() {
+                empty += 1;
+                if empty == WIDEST_GAP {
+                    break;
+                }
+                continue;
+            }
+            empty = 0;
             let address = match gid.to_ipv4_mapped() {
                 Some(address) => IpAddr::V4(address),
                 None => IpAddr::V6(gid),
             };
-            if !gid.is_unspecified() && !found.contains(&address) {
+            if !found.contains(&address) {
                 found.push(address);
             }
         }

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_cc::dcqcn::params::{Group, PARAMS};
@@ -133,13 +133,20 @@ impl Machine {
         fs::read_to_string(path).unwrap().trim_end().to_owned()
     }
 
-    /// `rxecc ARGUMENTS`, which are separated by spaces.
-    pub fn rxecc(&self, arguments: &str) -> Said {
-        let output: Output = Command::new(env!("CARGO_BIN_EXE_rxecc"))
+    /// `rxecc ARGUMENTS`, which are separated by spaces, with its output piped.
+    pub fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rxecc"));
+        command
             .args(arguments.split_whitespace())
             .env("RXECC_SYSROOT", &self.root)
-            .output()
-            .unwrap();
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// The same run.
+    pub fn rxecc(&self, arguments: &str) -> Said {
+        let output: Output = self.command(arguments).output().unwrap();
         Said {
             status: output.status.code(),
             out: String::from_utf8(output.stdout).unwrap(),
