@@ -15,6 +15,7 @@ mod goodput;
 mod netlink;
 mod port;
 mod senders;
+mod stalls;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use self::counters::Counters;
 use self::goodput::Receiver;
 use self::port::Port;
 use self::senders::Senders;
+use self::stalls::Stalls;
 use self::trace::Trace;
 use crate::recording::{
     CounterSample, Event, FlowSample, GoodputSample, QueueSample, Row, Run, Writer,
@@ -395,6 +397,7 @@ pub(crate) fn record(plan: &Plan, system: &System) -> Result<bool> {
     recorder.flush()?;
     let mut child = start(&plan.program)?;
     eprintln!("rxecc: recording into {}", plan.output.display());
+    let stalls = Stalls::watch();
     let ended = watch(&mut recorder, plan, &stop, child.as_mut());
     let status = match (&ended, child) {
         (Ok(Some(status)), _) => Some(*status),
@@ -414,6 +417,7 @@ pub(crate) fn record(plan: &Plan, system: &System) -> Result<bool> {
         .as_ref()
         .map(|port| port.bottleneck().clone());
     run.notes.extend(closing_notes(&recorder, plan, status));
+    run.notes.extend(stalls.sentence());
     recorder.writer.run(&run)?;
     eprintln!(
         "rxecc: recorded {end:.1} s with {:.2} s of CPU: {} samples of flows, {} of the queue, {} of goodput, {} events",

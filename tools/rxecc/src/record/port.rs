@@ -145,7 +145,7 @@ impl Port {
         Ok(port)
     }
 
-    /// What is known of the link: the latest thresholds of RED, which may come late.
+    /// What is known of the link: its latest rate, and RED's latest thresholds.
     pub(super) fn bottleneck(&self) -> &Bottleneck {
         &self.bottleneck
     }
@@ -176,8 +176,8 @@ impl Port {
 
     fn describe(&mut self, link: &Qdisc, red: Option<&Qdisc>) {
         let known = &mut self.bottleneck;
-        // The fastest that it was: a step down does not change what the link can do.
-        known.rate_bps = known.rate_bps.max(link.rate_bps.unwrap_or_default());
+        // The last rate is the link's: before, it may have been open wide.
+        known.rate_bps = link.rate_bps.unwrap_or_default();
         known.limit_bytes = red.map_or(link.limit_bytes, |red| red.limit_bytes);
         if let Some(red) = red.and_then(|red| red.red) {
             known.red_min_bytes = Some(red.min_bytes);
