@@ -11,6 +11,7 @@
 mod analysis;
 mod cli;
 mod commands;
+mod doctor;
 mod inject;
 mod program;
 mod record;

@@ -141,12 +141,12 @@ pub(crate) fn run(options: &Options, system: &System) -> Result<bool> {
         source: options.source,
     };
     let target = target::find(system, &wish)?;
-    for note in &target.notes {
-        eprintln!("rxecc: note: {note}");
-    }
     let before = counters(target.device.as_ref());
     let (packet, length) = target.sender.enter(|| send(options, &target))?;
 
+    for note in &target.notes {
+        eprintln!("rxecc: note: {note}");
+    }
     let every = match options.interval_us {
         0 => String::new(),
         us => format!(", one every {us} us"),

@@ -5,14 +5,15 @@
 
 pub(crate) mod assert;
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod get;
+pub(crate) mod inject;
 pub(crate) mod man;
 pub(crate) mod names;
 pub(crate) mod preset;
+pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod set;
-pub(crate) mod inject;
-pub(crate) mod record;
 pub(crate) mod simulate;
 pub(crate) mod status;
 
@@ -32,6 +33,7 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
         Command::Report(options) => report::run(&options),
         Command::Set(options) => set::run(&options, &System::open(&cli.sysroot)?),
         Command::Status(options) => status::run(&options, &System::open(&cli.sysroot)?),
+        Command::Doctor(options) => doctor::run(&options, &System::open(&cli.sysroot)?),
         Command::Inject(options) => inject::run(&options, &System::open(&cli.sysroot)?),
         Command::Record(options) => record::run(&options, &System::open(&cli.sysroot)?),
         Command::Simulate(options) => simulate::run(&options),

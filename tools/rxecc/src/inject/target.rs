@@ -40,10 +40,7 @@ pub(crate) struct CoreQp {
 ///
 /// `rdma` is missing or fails.
 pub(crate) fn core_qps() -> Result<Vec<CoreQp>> {
-    read_core_qps(&program::output(
-        "rdma",
-        &["-j", "resource", "show", "qp"],
-    )?)
+    read_core_qps(&program::output("rdma", &["-j", "resource", "show", "qp"])?)
 }
 
 fn read_core_qps(text: &str) -> Result<Vec<CoreQp>> {
