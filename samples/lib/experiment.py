@@ -14,6 +14,7 @@ network of a real testbed. The recording goes before anybody sends; figures begi
 the last sender has begun.
 """
 import argparse
+import csv
 import datetime
 import json
 import os
@@ -39,8 +40,10 @@ VERBS = {
     "write": ("ib_write_bw",),
     "read": ("ib_read_bw", "-e", "-s", "16384", "-o", "4"),
 }
+# perftest's own size of a message, unless the verb has another.
+MESSAGE_BYTES = 65536
 # Messages that are not sent within any time that one would wait.
-ENDLESS = "200000"
+ENDLESS = 200_000
 
 
 class Failed(Exception):
@@ -120,6 +123,7 @@ def parser(doc, **defaults):
     add("--dilation", default="auto", metavar="S", help="its slow motion; auto is 40 Gb/s over --rate (%(default)s)")
     add("--knob", type=knob, action="append", default=[], metavar="NAME=VALUE", help="set as well, in runs with rxe_cc")
     add("--seconds", type=float, default=40, metavar="S", help="measured, each run (%(default)s)")
+    add("--megabytes", type=float, metavar="MB", help="that each queue pair sends, and then is done; --seconds is the most then")
     add("--ack-timeout", type=int, default=16, metavar="N", help="of the queue pairs, 4.096 us * 2^N (%(default)s: 268 ms)")
     add("--interval", type=int, default=50, metavar="MS", help="between two samples (%(default)s)")
     add("--events", action="store_true", help="record tracepoints as well")
@@ -239,7 +243,9 @@ class Streams:
     def __init__(self, network, scratch, seconds):
         args, self.network, self.scratch = network.args, network, scratch
         self.tool, *words = VERBS[args.verb]
-        words += ["-n", ENDLESS, "-N", "-q", str(args.qps), "-u", str(args.ack_timeout)]
+        message = int(words[words.index("-s") + 1]) if "-s" in words else MESSAGE_BYTES
+        count = round(args.megabytes * 1e6 / message) if args.megabytes else ENDLESS
+        words += ["-n", str(max(count, 10)), "-N", "-q", str(args.qps), "-u", str(args.ack_timeout)]
         family = ["--ipv6"] if args.ipv6 else []
         order = list(network.senders)
         random.Random(args.seed).shuffle(order)
@@ -247,7 +253,7 @@ class Streams:
         for host in order:
             # Who asks is the client; with READ that is who receives.
             ends = [host, network.receiver] if args.verb != "read" else [network.receiver, host]
-            command = [FABRIC, "stream", *ends, "--tool", self.tool, *family, "--timeout", str(round(seconds + 120)),
+            command = [FABRIC, "stream", *ends, "--tool", self.tool, *family, "--timeout", str(round(seconds)),
                        "--client-log", self.log(host), "--server-log", f"{scratch}/{host}.server", "--", *words]
             self.processes[host] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=open(f"{scratch}/{host}.err", "w"))
 
@@ -258,7 +264,7 @@ class Streams:
         """Until each has sent some messages; Failed if one does not."""
         start = self.network.sent()
         end = time.monotonic() + seconds
-        while time.monotonic() < end and not self.ended():
+        while time.monotonic() < end and not self.errors():
             time.sleep(1)
             now = self.network.sent()
             silent = [h for h in self.network.senders if now[h] - start[h] < 300_000]
@@ -272,9 +278,11 @@ class Streams:
         return {host: p.poll() for host, p in self.processes.items() if p.poll() is not None}
 
     def errors(self):
-        """What those that ended had to say, by sender."""
+        """What those that ended badly had to say, by sender."""
         said = {}
         for host, status in self.ended().items():
+            if status == 0:
+                continue
             lines = []
             for path in self.log(host), f"{self.scratch}/{host}.server", f"{self.scratch}/{host}.err":
                 if os.path.exists(path):
@@ -335,16 +343,36 @@ class Recording:
         """Seconds of the recording."""
         return time.time() - self.started
 
-    def amend(self, end, qps, errors, notes=()):
-        """Once it has ended: what only the experiment knows."""
-        run = self.read()
-        began = [sender["begin_s"] for sender in run["senders"] if sender["begin_s"] is not None]
+    def all_send(self):
+        """What is measured begins."""
+        self.begin = self.now()
+
+    def second(self):
+        """Of what is measured."""
+        return self.now() - self.begin
+
+    def last_arrivals(self):
+        """When the last byte of each sender came."""
+        seen, when = {}, {}
+        with open(f"{self.directory}/goodput.csv") as file:
+            for row in csv.DictReader(file):
+                if seen.get(row["sender"]) != row["bytes"]:
+                    seen[row["sender"]], when[row["sender"]] = row["bytes"], float(row["time_s"])
+        return when
+
+    def amend(self, end, errors, done, notes=()):
+        """Once it has ended: what only the experiment knows. `done` are the senders
+        whose work is done."""
+        run, last = self.read(), self.last_arrivals()
+        senders = {sender["name"]: sender for sender in run["senders"]}
+        began = [sender["begin_s"] for sender in senders.values() if sender["begin_s"] is not None]
         if len(began) < len(self.network.senders):
             raise Failed(f"something arrived from {len(began)} of {len(self.network.senders)} senders")
         run.update(self.extra, measured=[max(began), end], notes=[*run["notes"], *notes])
-        for sender in run["senders"]:
-            sender["qps"] = qps
-            sender["errors"] = [errors[sender["name"]]] if sender["name"] in errors else []
+        for name, sender in senders.items():
+            sender["qps"] = self.network.args.qps
+            sender["errors"] = [errors[name]] if name in errors else []
+            sender["completion_s"] = last[name] - sender["begin_s"] if name in done else None
         with open(f"{self.directory}/run.json", "w") as file:
             json.dump(run, file, indent=2)
             file.write("\n")
@@ -364,31 +392,33 @@ def set_up(network, way):
 
 
 def experiment(network, way, meanwhile=None, mark=None, notes=()):
-    """Runs it one way; the recording's directory. `meanwhile(recording, second)` is
-    called once a second while figures are taken, and may add to `notes`."""
+    """Runs it one way; the recording's directory. `meanwhile(recording)` is called
+    once a second while figures are taken; it may add to `notes`, and return the second
+    that it wants to be the last."""
     args = network.args
-    seconds = args.seconds
     directory = os.path.join(args.output, way.name)
     say(f"\n== {way.title}")
     set_up(network, way)
     network.port(mark)
     with tempfile.TemporaryDirectory() as scratch, Recording(network, way, directory) as recording:
-        streams = Streams(network, scratch, seconds)
+        # They are stopped long before that.
+        streams = Streams(network, scratch, 10 * args.seconds + 600)
         try:
             streams.wait_all_send()
-            begin = recording.now()
-            say(f"   all {args.senders} send since {begin:.0f} s, measuring for {seconds:.0f} s")
-            while recording.now() < begin + seconds and not streams.ended():
+            recording.all_send()
+            seconds = args.seconds
+            say(f"   all {args.senders} send since {recording.begin:.0f} s, measuring for {seconds:.0f} s")
+            while recording.second() < seconds and not streams.errors() and len(streams.ended()) < args.senders:
                 if meanwhile:
-                    meanwhile(recording, recording.now() - begin)
+                    seconds = meanwhile(recording) or seconds
                 if sys.stdout.isatty():
-                    print(f"\r   {recording.now() - begin:3.0f} s ", end="", flush=True)
-                time.sleep(max(0.01, min(1.0, begin + seconds - recording.now())))
-            end, errors = recording.now(), streams.errors()
+                    print(f"\r   {recording.second():3.0f} s ", end="", flush=True)
+                time.sleep(max(0.01, min(1.0, seconds - recording.second())))
+            end, errors, done = recording.now(), streams.errors(), streams.ended()
             recording.stop()
         finally:
             streams.stop()
-    recording.amend(end, args.qps, errors, notes)
+    recording.amend(end, errors, [host for host, status in done.items() if status == 0], notes)
     say(("\r" if sys.stdout.isatty() else "") + f"   {recording.said.splitlines()[-1].removeprefix('rxecc: ')}")
     for host, text in errors.items():
         say(f"   {host}: {text}")
