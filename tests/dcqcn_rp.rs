@@ -524,6 +524,24 @@ fn a_rate_set_by_the_first_cnp_stays_within_minimum_and_maximum() {
 }
 
 #[test]
+fn a_cut_to_a_raised_minimum_takes_the_target_with_it() {
+    let knobs = Knobs::preset(Preset::ConnectX, 1000)
+        .with(Id::RateToSetOnFirstCnp, 50)
+        .with(Id::RpgByteReset, 0);
+    let mut state = State::first_cnp(0, &knobs.params());
+    let _ = state.advance(100 * US, &knobs.params());
+    let raised = knobs.clone().with(Id::RpgMinRate, 80);
+    let p = raised.params();
+    let _ = state.on_params(100 * US, &knobs.params(), &p);
+    let _ = state.on_cnp(100 * US, &p);
+    let after_cut = state.view(&p);
+    assert_eq!((after_cut.rc, after_cut.rt), (80_000_000, 80_000_000));
+    // The target rises from there; were it below, this would lower the rate.
+    let _ = state.advance(100 * US + 300 * US, &p);
+    assert!(state.view(&p).rc > 80_000_000);
+}
+
+#[test]
 fn a_pending_cut_goes_on_when_the_limiter_is_off() {
     // The limiter goes off at 300 us; the CNP of 200 us cuts at 1000 us.
     let knobs = Knobs::preset(Preset::ConnectX, 10_000)

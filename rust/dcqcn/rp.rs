@@ -415,6 +415,8 @@ impl State {
             .share_of(climb.rc, p.gd)
             .min(climb.rc.percent(p.max_decrease_percent));
         climb.rc = climb.rc.minus(decrease).max(p.minimum);
+        // A minimum that was raised since may have lifted it.
+        climb.rt = climb.rt.max(climb.rc);
         climb.time_stage = 0;
         climb.byte_stage = 0;
         climb.limited = true;

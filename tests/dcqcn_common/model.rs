@@ -262,6 +262,7 @@ impl Flow {
         }
         let by_alpha = self.rc * self.alpha * 1024.0 / 2f64.powi(rules.gd);
         self.rc = (self.rc - by_alpha.min(self.rc * rules.dec)).max(rules.min);
+        self.rt = self.rt.max(self.rc);
         self.time_stage = 0;
         self.byte_stage = 0;
         self.bytes = 0;

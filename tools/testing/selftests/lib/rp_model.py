@@ -138,6 +138,7 @@ class Rp:
             self.rt = self.rc
         by_alpha = self.rc * self.alpha / (1 << self.gd)
         self.rc = max(self.rc - min(by_alpha, self.rc * (100 - self.floor) / 100), self.minimum)
+        self.rt = max(self.rt, self.rc)
         self.time_stage = self.byte_stage = self.bytes = 0
         self.timer = at + self.period
         self.last_cut = at
