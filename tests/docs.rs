@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The documents against the sources they speak of: the tables in them are made
-//! from the module's own tables, other vendors' names stand beside every knob, the
-//! experiment's preset is the preset, and links lead somewhere.
+//! from the module's own tables, and links lead somewhere.
 //!
 //! `WRITE_DOCS=1 cargo test --test docs` writes the tables anew.
 
@@ -14,7 +13,6 @@ use std::{
 };
 
 const COUNTERS: &str = include_str!("../rust/counters.rs");
-const INCAST: &str = include_str!("../samples/incast");
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -51,21 +49,6 @@ fn check_table(path: &str, name: &str, want: &str) {
         assert_eq!(got, want, "{path}, table {name}, line {}", line + 1);
     }
     panic!("{path}: the table {name} has too many or too few lines");
-}
-
-/// The cells of a table's rows, the head and the line below it left out.
-fn rows(table: &str) -> Vec<Vec<String>> {
-    table
-        .lines()
-        .skip(2)
-        .map(|line| {
-            let inner = line.trim().trim_matches('|');
-            inner
-                .split('|')
-                .map(|cell| cell.trim().to_owned())
-                .collect()
-        })
-        .collect()
 }
 
 fn shown(param: &Param, value: u32) -> String {
@@ -105,28 +88,6 @@ fn every_knob_stands_in_the_parameters_with_range_unit_and_presets() {
             "Documentation/parameters.md",
             group.name(),
             &knobs_of(group),
-        );
-    }
-}
-
-#[test]
-fn every_knob_of_a_connectx_stands_beside_its_other_names() {
-    let document = read("Documentation/parameters.md");
-    let (_, table, _) = table_in(&document, "names");
-    let known: Vec<String> = PARAMS
-        .iter()
-        .filter(|param| param.group != Group::RxeCc)
-        .map(|param| format!("`{}`", param.name))
-        .collect();
-    let named: Vec<String> = rows(table).into_iter().map(|row| row[0].clone()).collect();
-    assert_eq!(named, known);
-    for row in rows(table) {
-        let name = row[0].trim_matches('`').to_uppercase();
-        assert_eq!(
-            row[2],
-            format!("`{name}_P1`"),
-            "mlxconfig's name of {}",
-            row[0]
         );
     }
 }
@@ -214,25 +175,6 @@ fn the_sums_in_the_counters_are_those_of_the_module() {
         sums += 1;
     }
     assert!(sums > 0, "no sum was understood");
-}
-
-#[test]
-fn the_preset_of_the_incast_experiment_is_the_papers() {
-    let body = INCAST
-        .split_once("\nPAPER = {\n")
-        .and_then(|(_, rest)| rest.split_once("\n}\n"))
-        .expect("PAPER")
-        .0;
-    let got: Vec<String> = body
-        .lines()
-        .map(|line| line.trim().trim_end_matches(',').replace('"', ""))
-        .collect();
-    let want: Vec<String> = PARAMS
-        .iter()
-        .filter(|param| param.paper != param.connectx)
-        .map(|param| format!("{}/{}: {}", param.group.name(), param.name, param.paper))
-        .collect();
-    assert_eq!(got, want);
 }
 
 /// The `.md` documents of the project.
