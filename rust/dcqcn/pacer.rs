@@ -39,9 +39,24 @@ const ENOUGH: u128 = 1 << 90;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pacer {
     /// The integral of Rc since the last departure.
-    since: u128,
+    since: Wide,
     /// What late timers have left to be made up for.
-    carry: u128,
+    carry: Wide,
+}
+
+/// A `u128` aligned as its halves are: there may be ten thousand flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Wide([u64; 2]);
+
+impl Wide {
+    const fn new(value: u128) -> Self {
+        Self([value as u64, (value >> 64) as u64])
+    }
+
+    const fn get(self) -> u128 {
+        let Self([low, high]) = self;
+        (high as u128) << 64 | low as u128
+    }
 }
 
 /// When the head of a queue leaves.
@@ -61,13 +76,16 @@ pub enum Due {
 impl Pacer {
     /// The clock of a flow whose last packet has just left.
     pub const fn new() -> Self {
-        Pacer { since: 0, carry: 0 }
+        Pacer {
+            since: Wide::new(0),
+            carry: Wide::new(0),
+        }
     }
 
     /// Time has passed for the flow's state.
     pub fn accrue(&mut self, events: &Events) {
         let Credit(credit) = events.credit;
-        self.since = self.since.saturating_add(credit).min(ENOUGH);
+        self.since = Wide::new(self.since.get().saturating_add(credit).min(ENOUGH));
     }
 
     /// The knobs have changed: keeps what was accrued in real bits. Call it after
@@ -77,9 +95,9 @@ impl Pacer {
             return;
         }
         // 90 bits and 17 bits.
-        let dilated = |credit: u128| {
-            let scaled = credit.saturating_mul(u128::from(new.dilation.get()));
-            div(scaled, old.dilation).min(ENOUGH)
+        let dilated = |credit: Wide| {
+            let scaled = credit.get().saturating_mul(u128::from(new.dilation.get()));
+            Wide::new(div(scaled, old.dilation).min(ENOUGH))
         };
         self.since = dilated(self.since);
         self.carry = dilated(self.carry);
@@ -127,21 +145,22 @@ impl Pacer {
     pub fn depart(&mut self, state: &State, wire_bytes: u32, held: bool, p: &RpParams) {
         let cost = cost(wire_bytes, p);
         let left = self.credit().saturating_sub(cost);
-        self.carry = if !state.limited() {
+        let carry = if !state.limited() {
             0
         } else if held {
             left.min(widening_mul(state.rc().units(), MAX_LATENESS_NS))
-        } else if self.since >= cost {
+        } else if self.since.get() >= cost {
             // The sender slept: it has not been kept from sending.
             0
         } else {
             left
         };
-        self.since = 0;
+        self.since = Wide::new(0);
+        self.carry = Wide::new(carry);
     }
 
     fn credit(&self) -> u128 {
-        self.since.saturating_add(self.carry)
+        self.since.get().saturating_add(self.carry.get())
     }
 }
 

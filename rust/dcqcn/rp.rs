@@ -269,6 +269,11 @@ impl State {
         self.now_ns
     }
 
+    /// When the last cut was; before the first one, when the state began.
+    pub const fn last_cut_ns(&self) -> u64 {
+        self.last_cut_ns
+    }
+
     /// The next instant at which Rc may change by itself: a pending cut, or a
     /// stage of the timer.
     pub fn next_event_ns(&self, p: &RpParams) -> Option<u64> {

@@ -45,7 +45,7 @@ use crate::{
     tables::Tables,
     trace::{self, Ends, Waiting},
 };
-use core::sync::atomic::Ordering;
+use core::{num::NonZeroU64, sync::atomic::Ordering};
 use kernel::{
     prelude::*,
     sync::{new_spinlock_irq, rcu, Arc, ArcBorrow, SpinLockIrq},
@@ -100,14 +100,12 @@ struct Inner {
     cnps: u64,
     /// Rate cuts.
     cuts: u64,
-    last_cut_ns: u64,
     /// The peer's address and QPN; a UD QP has none.
     peer: Addr,
     peer_qpn: u32,
     /// Half the ack timeout of a QP that no doorbell reaches in time.
-    longest_hold_ns: Option<u64>,
+    longest_hold_ns: Option<NonZeroU64>,
     last_request_ns: u64,
-    last_response_ns: u64,
     last_ring_ns: u64,
     /// The last departures of data.
     requests_left: Departure,
@@ -141,6 +139,10 @@ pub(crate) type FlowKey = [u32; 7];
 
 /// A shared [`Flow`], as its table holds it.
 pub(crate) type FlowEntry = Entry<7, Flow>;
+
+// With its reference count it fits into 512 bytes. Lock debugging adds to it.
+#[cfg(not(CONFIG_DEBUG_SPINLOCK))]
+const _: () = assert!(size_of::<FlowEntry>() <= 504);
 
 /// The flow of a connected QP's packets: what they are addressed to.
 pub(super) fn connected_key(device: &Device, peer: Addr, dest_qpn: u32) -> FlowKey {
@@ -183,12 +185,10 @@ impl Inner {
             shown: Gauges::default(),
             cnps: 0,
             cuts: 0,
-            last_cut_ns: now_ns,
             peer: Addr::V4([0; 4]),
             peer_qpn: 0,
             longest_hold_ns: None,
             last_request_ns: now_ns,
-            last_response_ns: now_ns,
             last_ring_ns: now_ns,
             requests_left: Departure::default(),
             responses_left: Departure::default(),
@@ -198,7 +198,8 @@ impl Inner {
     fn set_context(&mut self, context: &QpContext, priority: u8) {
         let timed = context.service == QpType::Rc && context.ack_timeout != 0;
         let rung = context.user && context.ack_timeout >= RUNG_TIMEOUT;
-        self.longest_hold_ns = (timed && !rung).then(|| ack_timeout_ns(context) / 2);
+        self.longest_hold_ns =
+            NonZeroU64::new(ack_timeout_ns(context) / 2).filter(|_| timed && !rung);
         self.priority = priority;
         if context.service != QpType::Ud {
             self.peer = context.peer();
@@ -218,13 +219,13 @@ impl Inner {
         match direction {
             Direction::Request => self
                 .longest_hold_ns
-                .map(|longest_ns| note.since_ns.saturating_add(longest_ns)),
+                .map(|longest_ns| note.since_ns.saturating_add(longest_ns.get())),
             // Each of them moves the requester's timer on, whatever waits behind it.
             Direction::Response => {
                 let gap_ns = self.longest_hold_ns.map_or(RESPONSE_GAP_NS, |longest_ns| {
-                    longest_ns.min(RESPONSE_GAP_NS)
+                    longest_ns.get().min(RESPONSE_GAP_NS)
                 });
-                let since_ns = self.last_response_ns.max(note.since_ns);
+                let since_ns = self.responses_left.at_ns.max(note.since_ns);
                 Some(since_ns.saturating_add(gap_ns))
             }
         }
@@ -284,9 +285,6 @@ impl Inner {
     fn depart(&mut self, direction: Direction, wire_bytes: u32, held: bool, now_ns: u64) -> Events {
         self.pacer
             .depart(&self.state, wire_bytes, held, &self.params);
-        if direction == Direction::Response {
-            self.last_response_ns = now_ns;
-        }
         *self.left(direction) = Departure {
             at_ns: now_ns,
             cpu: this_cpu(),
@@ -353,7 +351,6 @@ impl Flow {
         let device = self.device();
         if events.cuts > 0 {
             inner.cuts += u64::from(events.cuts);
-            inner.last_cut_ns = now_ns();
             device.count_many(Counter::RpRateCuts, events.cuts);
         }
         if events.increases > 0 {
@@ -365,9 +362,9 @@ impl Flow {
             inner.state.view(&inner.params)
         });
         let now = Gauges {
-            limited: u64::from(inner.state.limited() && inner.mode == Mode::Paced && !inner.dead),
-            held_packets: u64::from(inner.held.len()),
-            response_bytes: u64::from(inner.held.response_bytes()),
+            limited: inner.state.limited() && inner.mode == Mode::Paced && !inner.dead,
+            held_packets: inner.held.len(),
+            response_bytes: inner.held.response_bytes(),
         };
         device.rp.gauges.replace(&inner.shown, &now);
         inner.shown = now;
@@ -665,7 +662,7 @@ impl Flow {
             held: inner.held.len(),
             cnps: inner.cnps,
             cuts: inner.cuts,
-            since_cut_ns: now_ns.saturating_sub(inner.last_cut_ns),
+            since_cut_ns: now_ns.saturating_sub(inner.state.last_cut_ns()),
         }
     }
 }
@@ -851,7 +848,7 @@ pub(crate) fn sweep(tables: &Tables) {
         let over = over && inner.held.is_empty() && !inner.releasing;
         inner.dead = inner.dead || over;
         flow.settle(&mut inner, events);
-        let limited = inner.shown.limited != 0;
+        let limited = inner.shown.limited;
         drop(inner);
         if limited {
             qp::verify(tables, &flow.qp, qp::LIMITED_IDLE_NS, now_ns);

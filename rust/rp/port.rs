@@ -16,9 +16,9 @@ use kernel::{
 /// One flow's part of the sums.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Gauges {
-    pub(super) limited: u64,
-    pub(super) held_packets: u64,
-    pub(super) response_bytes: u64,
+    pub(super) limited: bool,
+    pub(super) held_packets: u32,
+    pub(super) response_bytes: u32,
 }
 
 /// The sums.
@@ -31,12 +31,13 @@ pub(super) struct Sums {
 impl Sums {
     /// A flow's part was `old` and is `new`.
     pub(super) fn replace(&self, old: &Gauges, new: &Gauges) {
-        let replace = |sum: &AtomicU64, old: u64, new: u64| {
+        let replace = |sum: &AtomicU64, old: u32, new: u32| {
             if old != new {
-                sum.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
+                let change = u64::from(new).wrapping_sub(u64::from(old));
+                sum.fetch_add(change, Ordering::Relaxed);
             }
         };
-        replace(&self.limited, old.limited, new.limited);
+        replace(&self.limited, old.limited.into(), new.limited.into());
         replace(&self.held_packets, old.held_packets, new.held_packets);
         replace(&self.response_bytes, old.response_bytes, new.response_bytes);
     }
