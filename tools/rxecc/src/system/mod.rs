@@ -24,12 +24,13 @@ use std::sync::Arc;
 
 use anyhow::{bail, Context, Result};
 
-#[expect(unused_imports, reason = "the types of what a Device says")]
+#[cfg(test)]
+pub(crate) use self::qps::{Np, Rp};
 pub(crate) use self::{
-    device::{Device, Netdev},
+    device::Device,
     knob::Knob,
     namespace::{Namespace, Tree},
-    qps::{Np, Qp, Rp},
+    qps::Qp,
 };
 
 /// Whether an error, whatever was told about it since, is the kernel's refusal for
@@ -208,11 +209,6 @@ impl System {
             return format!("rdma_rxe is not loaded: modprobe rdma_rxe, then {add}");
         }
         format!("there is no soft-RoCE device: make one ({add})")
-    }
-
-    /// debugfs.
-    pub(crate) fn debug(&self) -> &Path {
-        self.debug.path()
     }
 }
 

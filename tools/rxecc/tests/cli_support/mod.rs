@@ -5,6 +5,8 @@
 //! In: hosts with a netdev and an rxe device each, as in `samples/fabric`. Out: a tree
 //! that `--sysroot` takes, gone when the value goes, and what `rxecc` says of it.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -12,12 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_cc::dcqcn::params::{Group, PARAMS};
 
-pub const QPS_HEAD: &str = "# qpn type peer_qpn peer | rp: prio phase rc_kbps rt_kbps \
+pub(crate) const QPS_HEAD: &str = "# qpn type peer_qpn peer | rp: prio phase rc_kbps rt_kbps \
     model_rc_kbps alpha/1024 time_stage byte_stage held cnps cuts since_cut_us | np: window \
     marks cnps\n";
 
 /// The tree.
-pub struct Machine {
+pub(crate) struct Machine {
     root: PathBuf,
 }
 
@@ -28,15 +30,15 @@ impl Drop for Machine {
 }
 
 /// What a run of the command came to.
-pub struct Said {
-    pub status: Option<i32>,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Said {
+    pub(crate) status: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Machine {
     /// Neither modules nor devices.
-    pub fn bare() -> Self {
+    pub(crate) fn bare() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("machine-{}-{number}", std::process::id());
@@ -49,7 +51,7 @@ impl Machine {
 
     /// Two hosts h1 and h2, each a namespace with eth0, on which rxe1 and rxe2 are;
     /// with rxe_cc.
-    pub fn fabric() -> Self {
+    pub(crate) fn fabric() -> Self {
         let machine = Self::without_rxe_cc();
         machine.mkdir("sys/module/rxe_cc");
         for host in 1..=2 {
@@ -60,7 +62,7 @@ impl Machine {
     }
 
     /// The same without rxe_cc.
-    pub fn without_rxe_cc() -> Self {
+    pub(crate) fn without_rxe_cc() -> Self {
         let machine = Self::bare();
         machine.mkdir("sys/module/rdma_rxe");
         for host in 1..=2 {
@@ -113,28 +115,28 @@ impl Machine {
         self.root.join(path)
     }
 
-    pub fn mkdir(&self, path: &str) {
+    pub(crate) fn mkdir(&self, path: &str) {
         fs::create_dir_all(self.path(path)).unwrap();
     }
 
-    pub fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    pub fn remove(&self, path: &str) {
+    pub(crate) fn remove(&self, path: &str) {
         fs::remove_dir_all(self.path(path)).unwrap();
     }
 
     /// The knob of a host's eth0, without the newline.
-    pub fn knob(&self, host: &str, knob: &str) -> String {
+    pub(crate) fn knob(&self, host: &str, knob: &str) -> String {
         let path = self.path(&format!("run/netns/{host}/sys/class/net/eth0/ecn/{knob}"));
         fs::read_to_string(path).unwrap().trim_end().to_owned()
     }
 
     /// `rxecc ARGUMENTS`, which are separated by spaces, with its output piped.
-    pub fn command(&self, arguments: &str) -> Command {
+    pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rxecc"));
         command
             .args(arguments.split_whitespace())
@@ -145,7 +147,7 @@ impl Machine {
     }
 
     /// The same run.
-    pub fn rxecc(&self, arguments: &str) -> Said {
+    pub(crate) fn rxecc(&self, arguments: &str) -> Said {
         let output: Output = self.command(arguments).output().unwrap();
         Said {
             status: output.status.code(),
@@ -155,7 +157,7 @@ impl Machine {
     }
 
     /// The same where it must end well: its output.
-    pub fn done(&self, arguments: &str) -> String {
+    pub(crate) fn done(&self, arguments: &str) -> String {
         let said = self.rxecc(arguments);
         assert_eq!(
             said.status,
@@ -169,7 +171,7 @@ impl Machine {
     }
 
     /// The same where it must fail: the one sentence.
-    pub fn refused(&self, arguments: &str) -> String {
+    pub(crate) fn refused(&self, arguments: &str) -> String {
         let said = self.rxecc(arguments);
         assert_eq!(
             said.status,
