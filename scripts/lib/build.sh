@@ -6,9 +6,9 @@
 # that nothing is written into the checkout, builds are incremental, and two
 # checkouts never meet. How a module is built is the Makefile's matter.
 
-# build_dir: this checkout's place. The path is its name, hashed.
+# build_dir KERNEL: this checkout's place. The path is its name, hashed.
 build_dir() {
-	echo "$CACHE/build/$(basename "$SRC")-$(sha256sum <<<"$SRC" | cut -c1-12)"
+	echo "$CACHE/build/$(basename "$SRC")-$(sha256sum <<<"$SRC" | cut -c1-12)$([[ $1 == stock ]] || echo "-$1")"
 }
 
 # source_files: what belongs to the checkout, NUL-separated: tracked or new, not
@@ -53,23 +53,32 @@ copy_sources() {
 	mv "$list.new" "$list"
 }
 
-# build_module RESULT: rxe_cc.ko at RESULT; complaints of the compiler on stderr.
+# build_module RESULT KERNEL: rxe_cc.ko at RESULT, for the stock or the debug kernel;
+# complaints of the compiler on stderr.
 build_module() {
-	local dir result=$1 log started=$SECONDS status=0 build_lock
+	local dir result=$1 log started=$SECONDS status=0 build_lock key kdir options=() words=()
 	[[ -f $SRC/Kbuild ]] || die "no Kbuild in $SRC: nothing to build"
-	dir=$(build_dir)
+	case $2 in
+	stock) kdir=$(lab_kdir) key=$(headers_key) ;;
+	debug)
+		kdir=$DEBUG_TREE key=$(debug_key)
+		options=(-r "$DEBUG/tree" "$DEBUG_TREE" -r "$DEBUG/modules" "/usr/lib/modules/$(debug_krel)")
+		words=(ARCH=um KCFLAGS=-Wno-null-pointer-arithmetic KRUSTFLAGS="-Crelocation-model=static -Ccode-model=large")
+		;;
+	esac
+	dir=$(build_dir "$2")
 	mkdir -p "$dir"
 	log=$dir/build.log
 	exec {build_lock}>"$dir/lock"
 	flock -n "$build_lock" || { say "waiting for another build of this checkout"; flock "$build_lock"; }
 	copy_sources "$dir"
 	# Compiler output of another kernel or compiler is of no use.
-	if [[ ! -e $dir/kernel || $(<"$dir/kernel") != "$(headers_key)" ]]; then
+	if [[ ! -e $dir/kernel || $(<"$dir/kernel") != "$key" ]]; then
 		find "$dir/src" \( -name '*.o' -o -name '*.ko' -o -name '*.cmd' -o -name '*.rmeta' -o -name '*.mod' -o -name '*.mod.c' \) -delete
-		headers_key >"$dir/kernel"
+		echo "$key" >"$dir/kernel"
 	fi
-	wait_child in_rootfs -b "$dir/src" /src -C /src -- \
-		make --no-print-directory -j"$(nproc)" KDIR="$(lab_kdir)" modules >"$log" 2>&1 || status=$?
+	wait_child in_rootfs -b "$dir/src" /src "${options[@]}" -C /src -- \
+		make --no-print-directory -j"$(nproc)" KDIR="$kdir" "${words[@]}" modules >"$log" 2>&1 || status=$?
 	if ((status)); then
 		cat "$log" >&2
 		die "the module does not build (above; $log)"
@@ -159,7 +168,9 @@ give_tool() {
 lab_build() {
 	(($# == 0)) || die "lab build takes no $1"
 	use_lab build
-	mkdir -p "$(build_dir)"
-	build_module "$(build_dir)/rxe_cc.ko"
-	echo "$(build_dir)/rxe_cc.ko"
+	local dir
+	dir=$(build_dir stock)
+	mkdir -p "$dir"
+	build_module "$dir/rxe_cc.ko" stock
+	echo "$dir/rxe_cc.ko"
 }

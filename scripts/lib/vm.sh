@@ -5,7 +5,8 @@
 # it comes, its status, the kernel's log. QEMU is called directly and boots the
 # lab's root file system over virtiofs, without initramfs and without image:
 # virtme-ng does the same, but its full machine and udev take 100 s to boot
-# where there is no KVM; this takes five.
+# where there is no KVM; this takes five. The debug kernel boots the same root as
+# an ordinary program (debug-kernel.sh).
 #
 # A guest's processes live in name spaces that end with this script, so nothing
 # stays behind; its root is read-only on the host's side and an overlay in
@@ -43,8 +44,7 @@ vm_options() {
 	[[ $vm_smp =~ ^[1-9][0-9]*$ && $vm_mem =~ ^[1-9][0-9]*$ && $vm_timeout =~ ^[1-9][0-9]*$ ]] ||
 		die "--smp, --mem and --timeout take positive numbers"
 	case $vm_kernel in
-	stock) ;;
-	debug) die "the debug kernel is not built: this lab has the stock kernel alone (--kernel stock)" ;;
+	stock | debug) ;;
 	*) die "no kernel '$vm_kernel': stock or debug" ;;
 	esac
 	if [[ -n $vm_share ]]; then
@@ -72,6 +72,7 @@ new_run() {
 	ln -s fd/1 "$run/guest/dev/stdout"
 	ln -s fd/2 "$run/guest/dev/stderr"
 	cp "$SRC/scripts/lib/guest-init" "$run/guest/init"
+	[[ $vm_kernel == stock ]] || : >"$run/guest/uml"
 }
 
 # accelerator: kvm where a guest really boots with it, else tcg. /dev/kvm alone
@@ -103,14 +104,17 @@ accelerator() {
 # boot [TTY]: the guest, in name spaces of its own. Status: 0 when QEMU ended by
 # itself, 124 on timeout, else trouble with starting it.
 boot() {
+	local kernel
+	kernel=/boot/vmlinux-$(lab_krel)
+	[[ $vm_kernel == stock ]] || kernel=$DEBUG
 	exec_ns bash "$SRC/scripts/lib/vm-host" "$ROOTFS" "$SRC" "${vm_share:--}" "$run" \
-		"$accel" "$vm_smp" "$vm_mem" "$vm_timeout" "/boot/vmlinux-$(lab_krel)" "${1-}"
+		"$accel" "$vm_smp" "$vm_mem" "$vm_timeout" "$kernel" "${1-}"
 }
 
 # start_guest [tty]: boot and judge how it ended; the guest's status in $verdict.
 start_guest() {
-	local status=0 accel
-	accel=$(accelerator)
+	local status=0 accel=uml
+	[[ $vm_kernel == debug ]] || accel=$(accelerator)
 	wait_child boot "$@" || status=$?
 	if [[ -e $run/console ]]; then
 		tr -d '\r' <"$run/console" >"$run/dmesg.log"
@@ -128,13 +132,14 @@ start_guest() {
 		verdict=125
 	else
 		sed 's/^/[lab]   | /' "$run"/*.err >&2 || true
-		die "QEMU failed with status $status"
+		die "the virtual machine failed with status $status"
 	fi
 }
 
 prepare_guest() {
 	new_run
-	((vm_build == 0)) || build_module "$run/guest/rxe_cc.ko"
+	[[ $vm_kernel == stock ]] || hold_debug
+	((vm_build == 0)) || build_module "$run/guest/rxe_cc.ko" "$vm_kernel"
 	if ((vm_build)); then
 		build_tool "$run/guest/bin/rxecc"
 	else
