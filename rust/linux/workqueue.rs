@@ -126,17 +126,17 @@ pub(crate) use impl_has_worker;
 mod tests {
     use super::*;
     use crate::linux::kunit::{comes_true, sleep_ms};
-    use core::sync::atomic::{AtomicU32, Ordering};
+    use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use kernel::sync::Arc;
 
-    /// Takes its time, and counts its runs.
+    /// Counts its runs, which end when they may.
     #[pin_data]
     struct Job {
         #[pin]
         worker: Worker<Job>,
         runs: Arc<AtomicU32>,
-        inside: AtomicU32,
-        together: AtomicU32,
+        begun: AtomicU32,
+        may_end: AtomicBool,
     }
 
     impl_has_worker! {
@@ -150,38 +150,49 @@ mod tests {
                 try_pin_init!(Self {
                     worker <- Worker::new(c"rxe_cc_kunit"),
                     runs,
-                    inside: AtomicU32::new(0),
-                    together: AtomicU32::new(0),
+                    begun: AtomicU32::new(0),
+                    may_end: AtomicBool::new(true),
                 }),
                 GFP_KERNEL,
             )
         }
 
         fn work(&self) {
-            let inside = self.inside.fetch_add(1, Ordering::AcqRel) + 1;
-            self.together.fetch_max(inside, Ordering::Relaxed);
+            self.begun.fetch_add(1, Ordering::Release);
+            let _ = comes_true(|| self.may_end.load(Ordering::Acquire));
             sleep_ms(20);
-            self.inside.fetch_sub(1, Ordering::AcqRel);
             self.runs.fetch_add(1, Ordering::Release);
         }
 
         fn runs(&self) -> u32 {
             self.runs.load(Ordering::Acquire)
         }
+
+        /// Asks for a run and returns while it goes on.
+        fn begin(&self) -> bool {
+            self.may_end.store(false, Ordering::Release);
+            self.worker.kick();
+            comes_true(|| self.begun.load(Ordering::Acquire) == 1)
+        }
+
+        fn end(&self) {
+            self.may_end.store(true, Ordering::Release);
+        }
     }
 
     #[test]
     fn who_asks_during_a_run_gets_another_one_and_never_two_at_once() -> Result {
         let job = Job::new()?;
-        job.worker.kick();
-        assert!(comes_true(|| job.inside.load(Ordering::Acquire) == 1));
+        assert!(job.begin());
         for _ in 0..10 {
             job.worker.kick();
         }
+        sleep_ms(50);
+        assert_eq!(job.begun.load(Ordering::Acquire), 1);
+        job.end();
         assert!(comes_true(|| job.runs() == 2));
         sleep_ms(60);
         assert_eq!(job.runs(), 2);
-        assert_eq!(job.together.load(Ordering::Relaxed), 1);
         Ok(())
     }
 
@@ -214,9 +225,9 @@ mod tests {
     fn dropping_waits_for_a_run_and_lets_no_other_begin() -> Result {
         let job = Job::new()?;
         let runs = job.runs.clone();
-        job.worker.kick();
-        assert!(comes_true(|| job.inside.load(Ordering::Acquire) == 1));
+        assert!(job.begin());
         job.worker.kick_in_ms(30);
+        job.end();
         drop(job);
         assert_eq!(runs.load(Ordering::Acquire), 1);
         sleep_ms(80);
