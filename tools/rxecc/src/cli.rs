@@ -31,6 +31,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Check figures of a recording against bounds: one line each, exit status for CI.
     Assert(commands::assert::Options),
+    /// Measure what this host can send, and set line_rate and dilation by it.
+    Calibrate(commands::calibrate::Options),
     /// Say why nothing happens: what keeps congestion control from working, and the remedy.
     Doctor(commands::doctor::Options),
     /// Send crafted packets to an existing QP: CE-marked data, or CNPs, good and bad ones.

@@ -108,7 +108,7 @@ pub(crate) struct Options {
     sport: Option<u16>,
 
     /// Transport header version; only 0 exists.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..16))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     tver: u8,
 
     /// Spoil the ICRC.

@@ -4,6 +4,7 @@
 //! all is as it should be.
 
 pub(crate) mod assert;
+pub(crate) mod calibrate;
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod get;
@@ -33,6 +34,7 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
         Command::Report(options) => report::run(&options),
         Command::Set(options) => set::run(&options, &System::open(&cli.sysroot)?),
         Command::Status(options) => status::run(&options, &System::open(&cli.sysroot)?),
+        Command::Calibrate(options) => calibrate::run(&options, &System::open(&cli.sysroot)?),
         Command::Doctor(options) => doctor::run(&options, &System::open(&cli.sysroot)?),
         Command::Inject(options) => inject::run(&options, &System::open(&cli.sysroot)?),
         Command::Record(options) => record::run(&options, &System::open(&cli.sysroot)?),
