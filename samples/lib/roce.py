@@ -206,11 +206,15 @@ class _iovec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_char_p), ("len", ctypes.c_size_t)]
 
 
-class _mmsghdr(ctypes.Structure):
-    # struct msghdr as the kernel lays it out, then the length that was sent.
+class _msghdr(ctypes.Structure):
     _fields_ = [("name", ctypes.c_void_p), ("namelen", ctypes.c_uint), ("iov", ctypes.POINTER(_iovec)),
                 ("iovlen", ctypes.c_size_t), ("control", ctypes.c_void_p), ("controllen", ctypes.c_size_t),
-                ("flags", ctypes.c_int), ("len", ctypes.c_uint)]
+                ("flags", ctypes.c_int)]
+
+
+class _mmsghdr(ctypes.Structure):
+    # The length that was sent stands behind the padding of the inner structure.
+    _fields_ = [("message", _msghdr), ("len", ctypes.c_uint)]
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -241,8 +245,8 @@ class Sender:
             iov = (_iovec * len(part))(*((f, len(f)) for f in part))
             messages = (_mmsghdr * len(part))()
             for i in range(len(part)):
-                messages[i].iov = ctypes.pointer(iov[i])
-                messages[i].iovlen = 1
+                messages[i].message.iov = ctypes.pointer(iov[i])
+                messages[i].message.iovlen = 1
             at = 0
             while at < len(part):
                 n = _libc.sendmmsg(self.socket.fileno(), ctypes.byref(messages, at * ctypes.sizeof(_mmsghdr)), len(part) - at, 0)
