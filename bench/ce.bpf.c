@@ -30,4 +30,4 @@ __attribute__((section("classifier"), used)) int ce(struct __sk_buff *skb)
 	return MATCH;
 }
 
-char license[] __attribute__((section("license"))) = "GPL";
+char gpl[] __attribute__((section("license"), used)) = "GPL";

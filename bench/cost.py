@@ -22,7 +22,14 @@ import roce
 SETTLE_S = 0.3
 # Blocks of each variant in a round.
 WEIGHTS = {"rxe_cc": 2, "nftables": 1, "tc/BPF": 1, "fq": 1}
-NFT = "table inet bench { chain in { type filter hook input priority 0; udp dport 4791 ip ecn ce counter; } }"
+NFT = """
+table inet bench {
+    chain in {
+        type filter hook input priority 0
+        udp dport 4791 ip ecn ce counter
+    }
+}
+"""
 
 
 @dataclass
@@ -69,9 +76,10 @@ class Variants:
             return
         if self.on:
             self._off(self.on)
-        self.on = name
+            self.on = None
         if name:
             self._on(name)
+            self.on = name
 
     def _on(self, name):
         if name == "rxe_cc":

@@ -4,10 +4,11 @@
  * headers of its own making, which pass LOCAL_OUT like anybody's; nothing of RDMA is
  * involved but their form.
  *
- * In: `hook CPU SOURCE DESTINATION`, then a line for each measurement: "UDP_PORT FIRST_QPN
- * COUNT MILLISECONDS": RC SENDs to that port, to COUNT QPNs from FIRST_QPN on, in an order
- * that jumps about. Out: "ok NS PACKETS": the median, over batches of 64 packets, of the
- * time that one took.
+ * In: `hook CPU SOURCE DESTINATION`, then a line for each measurement: "MILLISECONDS", and
+ * up to four times "UDP_PORT FIRST_QPN COUNT": RC SENDs to that port, to COUNT QPNs from
+ * FIRST_QPN on, in an order that jumps about; the kinds take turns, 32 packets each.
+ * Out: "ok NS ...", the time of a packet of each kind: the first quartile of its batches,
+ * for whatever else the machine does only adds to it.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -21,8 +22,9 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define BATCH		64
-#define MOST_BATCHES	100000
+#define BATCH		32
+#define MOST_BATCHES	20000
+#define MOST_KINDS	4
 #define PAYLOAD		64
 
 struct packet {
@@ -41,7 +43,10 @@ struct packet {
 static struct packet packets[BATCH];
 static struct iovec pieces[BATCH];
 static struct mmsghdr messages[BATCH];
-static double times[MOST_BATCHES];
+static struct kind {
+	unsigned int port, first, count, step, at;
+	double times[MOST_BATCHES];
+} kinds[MOST_KINDS];
 
 static double now_ns(void)
 {
@@ -95,43 +100,76 @@ static unsigned int step_for(unsigned int count)
 	}
 }
 
-static void measure(int fd, unsigned int port, unsigned int first, unsigned int count, double ns)
+/* A batch of one kind; the time of a packet, or below 0. */
+static double batch(int fd, struct kind *kind)
 {
-	unsigned int step = step_for(count), at = 0, batches = 0;
 	static unsigned int psn;
-	double end = now_ns() + ns, begin;
+	double begin;
 
-	while (batches < MOST_BATCHES && now_ns() < end) {
-		for (int i = 0; i < BATCH; i++) {
-			packets[i].dest_port = htons(port);
-			packets[i].dest_qp = htonl(first + at);
-			packets[i].psn = htonl(psn++ & 0xffffff);
-			at = (at + step) % count;
-		}
-		begin = now_ns();
-		for (int sent = 0, n; sent < BATCH; sent += n) {
-			n = sendmmsg(fd, messages + sent, BATCH - sent, 0);
-			if (n < 0 && errno != ENOBUFS) {
+	for (int i = 0; i < BATCH; i++) {
+		packets[i].dest_port = htons(kind->port);
+		packets[i].dest_qp = htonl(kind->first + kind->at);
+		packets[i].psn = htonl(psn++ & 0xffffff);
+		kind->at = (kind->at + kind->step) % kind->count;
+	}
+	begin = now_ns();
+	for (int sent = 0, n; sent < BATCH; sent += n) {
+		n = sendmmsg(fd, messages + sent, BATCH - sent, 0);
+		if (n < 0 && errno != ENOBUFS)
+			return -1;
+		if (n < 0)
+			n = 1;
+	}
+	return (now_ns() - begin) / BATCH;
+}
+
+static void measure(int fd, int kind_count, double ns)
+{
+	double end = now_ns() + ns, time;
+	unsigned int batches = 0;
+
+	for (; batches < MOST_BATCHES && now_ns() < end; batches++)
+		for (int k = 0; k < kind_count; k++) {
+			time = batch(fd, &kinds[k]);
+			if (time < 0) {
 				printf("error sendmmsg: %s\n", strerror(errno));
 				return;
 			}
-			if (n < 0)
-				n = 1;
+			kinds[k].times[batches] = time;
 		}
-		times[batches++] = (now_ns() - begin) / BATCH;
+	printf("ok");
+	for (int k = 0; k < kind_count; k++) {
+		qsort(kinds[k].times, batches, sizeof(double), ascending);
+		printf(" %.1f", kinds[k].times[batches / 4]);
 	}
-	qsort(times, batches, sizeof(times[0]), ascending);
-	printf("ok %.1f %u\n", times[batches / 2], batches * BATCH);
+	printf("\n");
+}
+
+/* "PORT FIRST COUNT" ...; how many, or 0. */
+static int read_kinds(const char *line)
+{
+	int n = 0, length;
+
+	for (; n < MOST_KINDS; n++, line += length) {
+		struct kind *kind = &kinds[n];
+
+		if (sscanf(line, "%u %u %u%n", &kind->port, &kind->first, &kind->count, &length) != 3)
+			break;
+		if (!kind->count)
+			return 0;
+		kind->at = 0;
+		kind->step = step_for(kind->count);
+	}
+	return n;
 }
 
 int main(int argc, char **argv)
 {
 	struct sockaddr_in dest = { .sin_family = AF_INET };
-	unsigned int port, first, count;
-	char line[128];
-	double ms;
+	char line[256];
 	cpu_set_t set;
-	int fd;
+	double ms;
+	int fd, kind_count, length;
 
 	if (argc != 4 || inet_pton(AF_INET, argv[3], &dest.sin_addr) != 1) {
 		fprintf(stderr, "usage: hook CPU SOURCE DESTINATION\n");
@@ -146,10 +184,11 @@ int main(int argc, char **argv)
 	}
 	fill(argv[2], argv[3]);
 	while (fgets(line, sizeof(line), stdin)) {
-		if (sscanf(line, "%u %u %u %lf", &port, &first, &count, &ms) != 4 || !count)
-			printf("error what is: %s", line);
+		kind_count = sscanf(line, "%lf%n", &ms, &length) == 1 ? read_kinds(line + length) : 0;
+		if (kind_count)
+			measure(fd, kind_count, ms * 1e6);
 		else
-			measure(fd, port, first, count, ms * 1e6);
+			printf("error what is: %s", line);
 		fflush(stdout);
 	}
 	return 0;

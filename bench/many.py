@@ -59,6 +59,7 @@ class Hook(Program):
     def __init__(self, host, peer, cpu):
         super().__init__(host, compiled("hook.c"), str(cpu), host.ip, peer.ip)
 
-    def ns(self, port, first, count, seconds):
-        """A packet's time."""
-        return float(self.tell(port, first, count, round(seconds * 1000))[0])
+    def ns(self, kinds, seconds):
+        """A packet's time of each (UDP port, first QPN, number of QPNs); they take turns."""
+        words = [word for kind in kinds for word in kind]
+        return list(map(float, self.tell(round(seconds * 1000), *words)))
