@@ -260,18 +260,20 @@ class Streams:
     def log(self, host):
         return f"{self.scratch}/{host}.client"
 
-    def wait_all_send(self, seconds=90):
-        """Until each has sent some messages; Failed if one does not."""
+    def wait_all_send(self, seconds=300):
+        """Until each has sent some messages; Failed if one does not. Starting a dozen
+        programs takes minutes on a machine that has other work and no KVM."""
         start = self.network.sent()
         end = time.monotonic() + seconds
+        silent = self.network.senders
         while time.monotonic() < end and not self.errors():
             time.sleep(1)
             now = self.network.sent()
             silent = [h for h in self.network.senders if now[h] - start[h] < 300_000]
             if not silent:
                 return
-        self.stop()
-        raise Failed("not all senders send\n" + "\n".join(f"{h}: {text}" for h, text in self.errors().items()))
+        said = self.errors()
+        raise Failed("\n".join([f"{', '.join(silent)} did not begin to send", *(f"{h}: {text}" for h, text in said.items())]))
 
     def ended(self):
         """Status of each that no longer runs."""
@@ -345,11 +347,18 @@ class Recording:
 
     def all_send(self):
         """What is measured begins."""
-        self.begin = self.now()
+        self.begin, self.told = self.now(), 0
 
     def second(self):
         """Of what is measured."""
         return self.now() - self.begin
+
+    def tell(self, seconds):
+        """How far it is, a line every ten seconds."""
+        tens = int(self.second() / 10)
+        if tens > self.told:
+            self.told = tens
+            say(f"   {tens * 10} of {seconds:.0f} s")
 
     def last_arrivals(self):
         """When the last byte of each sender came."""
@@ -403,23 +412,23 @@ def experiment(network, way, meanwhile=None, mark=None, notes=()):
     with tempfile.TemporaryDirectory() as scratch, Recording(network, way, directory) as recording:
         # They are stopped long before that.
         streams = Streams(network, scratch, 10 * args.seconds + 600)
+        say(f"   {args.senders} programs begin")
         try:
             streams.wait_all_send()
             recording.all_send()
             seconds = args.seconds
-            say(f"   all {args.senders} send since {recording.begin:.0f} s, measuring for {seconds:.0f} s")
+            say(f"   all {args.senders} send after {recording.begin:.0f} s; measuring for {seconds:.0f} s")
             while recording.second() < seconds and not streams.errors() and len(streams.ended()) < args.senders:
                 if meanwhile:
                     seconds = meanwhile(recording) or seconds
-                if sys.stdout.isatty():
-                    print(f"\r   {recording.second():3.0f} s ", end="", flush=True)
+                recording.tell(seconds)
                 time.sleep(max(0.01, min(1.0, seconds - recording.second())))
             end, errors, done = recording.now(), streams.errors(), streams.ended()
             recording.stop()
         finally:
             streams.stop()
     recording.amend(end, errors, [host for host, status in done.items() if status == 0], notes)
-    say(("\r" if sys.stdout.isatty() else "") + f"   {recording.said.splitlines()[-1].removeprefix('rxecc: ')}")
+    say(f"   {recording.said.splitlines()[-1].removeprefix('rxecc: ')}")
     for host, text in errors.items():
         say(f"   {host}: {text}")
     return directory
