@@ -25,6 +25,7 @@ debug_key() {
 		"$ROOTFS/var/lib/dpkg/status" | tr '\n' ' ')
 	echo "$DEBUG_REVISION $(lab_kver) $(sha256sum <"$SRC/scripts/lib/debug-kernel.config" | cut -c1-16) $tools"
 }
+source_key() { echo "$DEBUG_REVISION $(lab_kver)"; }
 debug_ready() { [[ -x $DEBUG/linux ]] && stamped debug "$(debug_key)"; }
 debug_krel() { cat "$DEBUG/tree/include/config/kernel.release"; }
 
@@ -67,8 +68,7 @@ mend_debug() {
 	sed -i 's/^ *\*(COMMON)$/&\n   *(.lbss .lbss.*)/' "$tree/dyn.lds.S"
 	sed -i 's/^CFLAGS_stub\.o := .*/& -fomit-frame-pointer/' "$tree/skas/Makefile"
 	grep -qF 'bp + sizeof(long) && __kernel' "$tree/stacktrace.c" && grep -qF '.lbss.*' "$tree/dyn.lds.S" &&
-		grep -q '^CFLAGS_stub\.o.*-fomit-frame-pointer' "$tree/skas/Makefile" ||
-		{ echo "the source is not the one that is mended here"; return 1; }
+		grep -q '^CFLAGS_stub\.o.*-fomit-frame-pointer' "$tree/skas/Makefile"
 }
 
 # Each option must be there in the end: one that lost a dependency vanishes in
@@ -97,7 +97,7 @@ trim_debug() {
 	llvm_strip() { in_debug_tree "$tree" -- llvm-strip --strip-debug -o linux.stripped vmlinux; }
 	wait_child llvm_strip
 	mv "$tree/linux.stripped" "$DEBUG/linux.tmp"
-	rm -f "$tree"/{linux,vmlinux*,.tmp_vmlinux*,modules.*} "$tree"/{vmlinux,.vmlinux}.*
+	rm -f "$tree"/{.mended,linux,vmlinux*,.tmp_vmlinux*,modules.*} "$tree"/{vmlinux,.vmlinux}.*
 	find "$tree" \( -name '*.o' -o -name '*.a' -o -name '.*.cmd' -o -name '*.o.d' \) ! -path "$tree/scripts/*" ! -path "$tree/rust/*" -delete
 	find "$tree/rust" -name '*.o' -delete
 	find "$tree/arch" -mindepth 1 -maxdepth 1 -type d ! -name um ! -name x86 -exec rm -rf {} +
@@ -115,8 +115,12 @@ setup_debug() {
 		check_space "$DEBUG_NEED_MB"
 		unstamp debug
 		rm -rf --one-file-system "$DEBUG"/{tree,modules,linux}
-		logged debug-unpack "debug kernel: unpacking the source of $(lab_kver)" unpack_debug
-		mend_debug || die "the debug kernel cannot be built from $(lab_kver)"
+		# A build that was broken off goes on, from the same source.
+		if [[ ! -e $DEBUG/tree.tmp/.mended || $(<"$DEBUG/tree.tmp/.mended") != "$(source_key)" ]]; then
+			logged debug-unpack "debug kernel: unpacking the source of $(lab_kver)" unpack_debug
+			mend_debug || die "the source of $(lab_kver) is not the one that mend_debug() mends"
+			source_key >"$DEBUG/tree.tmp/.mended"
+		fi
 		logged debug-config "debug kernel: configuring" configure_debug
 		logged debug-build "debug kernel: building (some 15 minutes of two CPUs, once)" compile_debug
 		logged debug-trim "debug kernel: trimming" trim_debug
