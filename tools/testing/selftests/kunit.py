@@ -9,6 +9,8 @@ import re
 from lab import ROOT, Module, Skip, case, check, equal, main, note, read
 
 KUNIT = "/sys/kernel/debug/kunit"
+# Their verdicts count on every kernel.
+os.environ.pop("RXE_CC_REPORTS", None)
 
 
 def suites():
