@@ -38,10 +38,14 @@ pub(crate) struct Options {
     /// May be given again; all if it is not given.
     #[arg(short, long, value_name = "DEVICE")]
     device: Vec<String>,
-    /// Milliseconds from one sample of rates, queue and goodput to the next.
+    /// Milliseconds from one sample of the queue to the next.
     #[arg(long, value_name = "MS", default_value_t = 50,
           value_parser = clap::value_parser!(u64).range(5..=60_000))]
     interval: u64,
+    /// Milliseconds from one sample of rates and goodput to the next: they cost more.
+    #[arg(long, value_name = "MS", default_value_t = 200,
+          value_parser = clap::value_parser!(u64).range(5..=60_000))]
+    rates_interval: u64,
     /// Milliseconds from one look at the counters to the next.
     #[arg(long, value_name = "MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(50..=60_000))]
@@ -114,6 +118,7 @@ pub(crate) fn run(options: &Options, system: &System) -> Result<bool> {
             .collect(),
         devices: options.device.clone(),
         interval: Duration::from_millis(options.interval),
+        rates_interval: Duration::from_millis(options.rates_interval),
         counters_interval: Duration::from_millis(options.counters_interval),
         events: options.events.as_deref().map(named),
         measure_from_s: options.measure_from,

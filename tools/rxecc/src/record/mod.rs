@@ -62,7 +62,9 @@ pub(crate) struct Plan {
     pub(crate) goodput: Vec<String>,
     /// Names of devices; none for all.
     pub(crate) devices: Vec<String>,
+    /// Between two samples of the queue.
     pub(crate) interval: Duration,
+    pub(crate) rates_interval: Duration,
     pub(crate) counters_interval: Duration,
     /// Names of tracepoints, none for the usual ones; or not to trace.
     pub(crate) events: Option<Vec<String>>,
@@ -300,7 +302,7 @@ impl Recorder {
         ((seconds(ClockId::Monotonic) - self.started) * 1e6).round() / 1e6
     }
 
-    fn sample(&mut self) -> Result<()> {
+    fn sample_queue(&mut self) -> Result<()> {
         let writer = &self.writer;
         if let Some(port) = &mut self.sources.port {
             let now = ((seconds(ClockId::Monotonic) - self.started) * 1e6).round() / 1e6;
@@ -308,6 +310,10 @@ impl Recorder {
                 self.queue.add(writer, &row)?;
             }
         }
+        Ok(())
+    }
+
+    fn sample_rates(&mut self) -> Result<()> {
         let now = self.elapsed();
         for row in self.sources.goodput(now)? {
             self.goodput.add(&self.writer, &row)?;
@@ -321,6 +327,12 @@ impl Recorder {
             trace.read(self.started, |event| events.add(writer, &event))?;
         }
         Ok(())
+    }
+
+    fn sample(&mut self) -> Result<()> {
+        self.sample_counters()?;
+        self.sample_queue()?;
+        self.sample_rates()
     }
 
     fn sample_counters(&mut self) -> Result<()> {
@@ -392,7 +404,6 @@ pub(crate) fn record(plan: &Plan, system: &System) -> Result<bool> {
     }
     run.notes.clone_from(&recorder.sources.notes);
     recorder.writer.run(&run)?;
-    recorder.sample_counters()?;
     recorder.sample()?;
     recorder.flush()?;
     let mut child = start(&plan.program)?;
@@ -405,7 +416,6 @@ pub(crate) fn record(plan: &Plan, system: &System) -> Result<bool> {
         _ => None,
     };
     ended?;
-    recorder.sample_counters()?;
     recorder.sample()?;
     recorder.flush()?;
     let end = recorder.elapsed();
@@ -442,9 +452,10 @@ fn watch(
     let limit = plan
         .duration
         .map_or(f64::INFINITY, |limit| limit.as_secs_f64());
-    let (mut due, mut counters_due) = (interval, counters_interval);
+    let rates_interval = plan.rates_interval.as_secs_f64();
+    let (mut due, mut rates_due, mut counters_due) = (interval, rates_interval, counters_interval);
     loop {
-        let next = due.min(limit);
+        let next = due.min(rates_due).min(limit);
         while !stop.load(Ordering::Relaxed) && recorder.elapsed() < next {
             // A signal does not end a sleep: in pieces, where the interval is long.
             let wait = (next - recorder.elapsed()).clamp(0.0, 0.2);
@@ -453,20 +464,26 @@ fn watch(
         if stop.load(Ordering::Relaxed) || recorder.elapsed() >= limit {
             return Ok(None);
         }
-        recorder.sample()?;
+        // Moments that were missed stay missed.
+        let behind = |now: f64, interval: f64| ((now / interval).floor() + 1.0) * interval;
+        if recorder.elapsed() >= due {
+            recorder.sample_queue()?;
+            due = behind(recorder.elapsed(), interval);
+        }
+        if recorder.elapsed() >= rates_due {
+            recorder.sample_rates()?;
+            rates_due = behind(recorder.elapsed(), rates_interval);
+        }
         if recorder.elapsed() >= counters_due {
             recorder.sample_counters()?;
             recorder.flush()?;
-            counters_due += counters_interval;
+            counters_due = behind(recorder.elapsed(), counters_interval);
         }
         if let Some(child) = &mut child {
             if let Some(status) = child.try_wait().context("cannot wait for the command")? {
                 return Ok(Some(status));
             }
         }
-        // Moments that were missed stay missed.
-        let now = recorder.elapsed();
-        due = ((now / interval).floor() + 1.0) * interval;
     }
 }
 
