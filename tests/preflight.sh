@@ -138,6 +138,10 @@ rm "$bin/x86_64-linux-gnu-gcc-14"
 expect 1 1 'error: no C compiler x86_64-linux-gnu-gcc-14, .* apt-get install gcc-14$' 'names the compiler of the kernel'
 
 good
+sed -i 's/^CONFIG_CC_VERSION_TEXT=.*/CONFIG_CC_VERSION_TEXT="Debian clang version 19.1.7 (3+b1)"/' "$kdir/include/config/auto.conf"
+expect 1 1 'error: no C compiler clang, .* apt-get install clang$' 'knows clang behind the name of a distribution'
+
+good
 rm "$bin/rustc"
 expect 1 1 'error: no rustc: apt-get install rustc' 'names rustc'
 
