@@ -68,7 +68,7 @@ expect() {
 without() { sed -i "/$1/d" "$2"; }
 
 echo "KTAP version 1"
-echo "1..22"
+echo "1..23"
 
 good
 expect 0 0 '^$' 'says nothing where nothing is missing'
