@@ -136,7 +136,7 @@ def parser(doc, **defaults):
 def slow_motion(args, name="paper", **more):
     """The way in which congestion control has time to act."""
     factor = dilation(args)
-    chosen = {"paper": "the paper's parameters", "connectx": "a ConnectX's parameters"}[args.preset]
+    chosen = {"paper": "paper", "connectx": "ConnectX"}[args.preset]
     return Way(name, f"rxe_cc, {chosen}, dilation {factor}",
                preset=(args.preset, "--bottleneck", args.rate, "--dilation", str(factor)), **more)
 
