@@ -14,6 +14,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 
@@ -221,16 +222,17 @@ def compiled(source, *libraries):
 # The machine -----------------------------------------------------------------------
 
 class Lateness:
-    """How late timers are: on each CPU a process above all others sleeps 1 ms at a
-    time and says when it woke late (late.c). Other work of the machine, and CPUs that
-    the host takes away, show up here and in everything that is measured meanwhile."""
+    """How late timers are: on each CPU a process above all others sleeps for a moment
+    again and again and says when it woke late (late.c). Other work of the machine, and CPUs
+    that the host takes away, show up here and in everything that is measured meanwhile.
+    Short naps see more and cost more: 1 ms takes a tenth of an emulated CPU or more."""
 
-    def __init__(self):
-        self.path = f"{lab.SCRATCH}/lateness"
+    def __init__(self, nap_us=10_000):
+        handle, self.path = tempfile.mkstemp(prefix="late-", dir=lab.SCRATCH)
         self.cpus = sorted(os.sched_getaffinity(0))
         program = compiled("late.c")
-        self.file = open(self.path, "w")
-        self.watchers = [subprocess.Popen([program, str(cpu)], stdout=self.file) for cpu in self.cpus]
+        self.file = os.fdopen(handle, "w")
+        self.watchers = [subprocess.Popen([program, str(cpu), str(nap_us)], stdout=self.file) for cpu in self.cpus]
         lab.cleanup(self.stop)
 
     def stop(self):

@@ -137,19 +137,27 @@ def blocks(names, rounds, dice):
         yield from order
 
 
+class StandsStill(Exception):
+    """Not a packet in a slice."""
+
+
 class Stream:
     """A workload that runs until its scope ends."""
 
     def __init__(self, workload, hosts, seconds):
         self.workload = workload
-        words = ["-s", str(workload.size), "-D", str(seconds), "-u", "18", *workload.options]
+        words = ["-s", str(workload.size), "-D", str(seconds), "-u", "15", *workload.options]
         self.stream = lab.Stream(*hosts, *words, tool=workload.tool, timeout=seconds + 60)
         host = hosts[workload.receiver - 1]
         self.path = f"{lab.HW.format(host.device)}/{'rcvd_pkts' if workload.latency else 'rcvd_bytes'}"
         self.device = host
+        self.wait_moving()
+
+    def wait_moving(self):
         start = self.read()[1]
-        if not lab.wait_until(lambda: self.read()[1] > start + (20 if workload.latency else 20_000), 30, 0.2):
-            raise Unmeasured(f"{workload.name}: nothing moves: {'' if self.stream.running() else self.stream.finish(fail=False).strip()[-300:]}")
+        if not lab.wait_until(lambda: self.read()[1] > start + (20 if self.workload.latency else 20_000), 30, 0.2):
+            state = "for 30 s" if self.stream.running() else self.stream.finish(fail=False).strip()[-300:]
+            raise Unmeasured(f"{self.workload.name}: nothing moves: {state}")
 
     def read(self):
         before = time.monotonic()
@@ -162,14 +170,14 @@ class Stream:
         time.sleep(seconds)
         end, has = self.read()
         if has == had:
-            state = "it stands still" if self.stream.running() else self.stream.finish(fail=False).strip()[-300:]
-            raise Unmeasured(f"{self.workload.name}: {state}")
+            raise StandsStill
         return (has - had) / (end - begin)
 
 
 def pairs_of(stream, variants, rounds, slice_s, dice):
-    """For each variant its rate over that of the plain slice next to it; plain rates."""
-    ratios, plain = {name: [] for name in variants.names}, []
+    """For each variant its rate over that of the plain slice next to it; plain rates;
+    how many blocks are left out, for the stream stood still in one of its slices."""
+    ratios, plain, void = {name: [] for name in variants.names}, [], 0
 
     def slice_of(name):
         if variants.on != name:
@@ -177,12 +185,16 @@ def pairs_of(stream, variants, rounds, slice_s, dice):
             time.sleep(SETTLE_S)
         return stream.rate(slice_s)
 
-    slice_of(None)
     for name in blocks(variants.names, rounds, dice):
-        first, one, two, last = slice_of(None), slice_of(name), slice_of(name), slice_of(None)
+        try:
+            first, one, two, last = slice_of(None), slice_of(name), slice_of(name), slice_of(None)
+        except StandsStill:
+            void += 1
+            stream.wait_moving()
+            continue
         ratios[name] += [one / first, two / last]
         plain += [first, last]
-    return ratios, plain
+    return ratios, plain, void
 
 
 def measure(report, args):
@@ -205,14 +217,19 @@ def measure(report, args):
                 stream = Stream(workload, net.hosts, 3600)
                 counters = ("out_of_seq_request", "duplicate_request", "completer_retry_err")
                 before = [net.hosts[n].counters(True) for n in (0, 1)]
-                ratios, plain = pairs_of(stream, variants, rounds, slice_s, dice)
+                ratios, plain, void = pairs_of(stream, variants, rounds, slice_s, dice)
                 after = [net.hosts[n].counters(True) for n in (0, 1)]
                 lost = sum(a[c] - b[c] for b, a in zip(before, after) for c in counters)
+            if void:
+                report.note(f"{workload.name}: {void} blocks left out, nothing moved for a whole slice")
             if lost:
                 report.note(f"{workload.name}: {lost} packets out of sequence or sent again meanwhile")
             rate = order_rate(workload, plain)
             row = [workload.name, rate]
             for name in variants.names:
+                if not ratios[name]:
+                    row.append(None)
+                    continue
                 values = [1 / r for r in ratios[name]] if workload.latency else ratios[name]
                 goal = None if name != "rxe_cc" else 1.01 if workload.latency else 0.99
                 kind = "latency" if workload.latency else "throughput"
@@ -225,6 +242,8 @@ def measure(report, args):
 
 
 def order_rate(workload, plain):
+    if not plain:
+        return None
     middle = sorted(plain)[len(plain) // 2]
     # Two packets a message there and back, with their ACKs.
     return f"{short(middle)} packets/s" if workload.latency else f"{short(middle * 8 / 1e6)} Mb/s"

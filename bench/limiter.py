@@ -71,18 +71,20 @@ def wire_over(departures, bps):
     return sum(d.size for d in departures[1:]) * 8 / span / bps
 
 
-def one_run(limiter, hosts, mbps, seconds, figures, lateness):
+def one_run(limiter, hosts, mbps, seconds, figures):
     bps = mbps * 1e6
     with scope():
         pairs = rp.Pairs(*hosts, timeout=ACK_TIMEOUT)
         limit(limiter, *hosts, pairs, mbps)
         dump = lab.Dump(hosts[0], snap=96)
         pairs.post("write", min(200, int((seconds + 1.5) * bps / 8 / rp.MIB) + 1))
+        lateness = Lateness(1000)
         # Past what a full bucket, or a QP that has not sent yet, has in advance.
         time.sleep(0.5)
         since = time.time_ns()
         time.sleep(seconds)
         until = time.time_ns()
+        lateness.stop()
         try:
             dump.stop()
         except roce.Lost as lost:
@@ -171,7 +173,7 @@ def measure(report, args):
             for _ in range(repeats):
                 for name in dice.sample(LIMITERS, k=len(LIMITERS)):
                     try:
-                        runs[name].append(one_run(name, net.hosts, mbps, seconds, figures, lateness))
+                        runs[name].append(one_run(name, net.hosts, mbps, seconds, figures))
                     except (Unmeasured, lab.Failure) as error:
                         report.note(f"{name} at {mbps:g} Mb/s: not measured: {error}")
             for name in LIMITERS:
