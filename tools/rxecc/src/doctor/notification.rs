@@ -93,9 +93,10 @@ pub(super) fn marks_invalid(o: &Observation) -> Vec<Said> {
 pub(super) fn cnp_send_failed(o: &Observation) -> Vec<Said> {
     each(o, |host| {
         let count = host.count(o, "np_cnp_send_failed");
-        (count > 0).then(|| {
+        let all = count + host.count(o, "np_cnp_sent");
+        is_notable(count, all).then(|| {
             (
-                format!("{count} CNPs could not be sent {}{}", o.when(), hint(o)),
+                format!("{count} of {all} CNPs could not be sent {}{}", o.when(), hint(o)),
                 "there must be a route back to the sender (ip route get), and no firewall that drops UDP \
                  to port 4791 on its way out"
                     .to_owned(),
@@ -118,9 +119,12 @@ pub(super) fn cnp_lost(o: &Observation) -> Vec<Said> {
             let Some(counters) = &peer.counters else {
                 continue;
             };
+            // Those that could not even leave have a line of their own.
+            let all_left = |host: &&Host| host.count(o, "np_cnp_send_failed") == 0;
             let sent: u64 = o
                 .hosts
                 .iter()
+                .filter(all_left)
                 .flat_map(|host| host.known_qps().iter().map(move |qp| (host, qp)))
                 .filter(|(_, qp)| qp.peer.as_deref().is_some_and(|address| peer.owns(address)))
                 .map(|(host, qp)| host.cnps_of(qp))
@@ -238,6 +242,14 @@ mod tests {
                 .contains("of 20 CNPs sent to it in 2.0 s only 0 arrived (an nft rule of h1"),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn cnps_that_could_not_leave_are_not_missed_as_well() {
+        let mut o = healthy();
+        o.hosts[0].counters = Some(Default::default());
+        o.add(2, "np_cnp_send_failed", 20);
+        assert_eq!(only(&o).check, "cnp_send_failed");
     }
 
     #[test]

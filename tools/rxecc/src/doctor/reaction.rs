@@ -239,7 +239,7 @@ pub(super) fn rewinds(o: &Observation) -> Vec<Said> {
             host.count(o, "rp_rewound_packets"),
             host.rxe.gain("sent_pkts"),
         );
-        (o.is_busy() && rewound * 50 > sent).then(|| {
+        (o.is_busy() && rewound * 20 > sent).then(|| {
             (
                 format!(
                     "the transport repeated {rewound} packets {} that were still held: an ack timeout too short \
@@ -421,9 +421,9 @@ mod tests {
     #[test]
     fn repetition_of_what_is_held_is_told_unless_it_is_rare() {
         let mut o = healthy();
-        o.add(1, "rp_rewound_packets", 64);
-        assert_eq!(examine(&o), []);
         o.add(1, "rp_rewound_packets", 200);
+        assert_eq!(examine(&o), []);
+        o.add(1, "rp_rewound_packets", 300);
         assert_eq!(only(&o).check, "rewinds");
     }
 
