@@ -163,12 +163,9 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                 flow.change(now_ns, &p, &new_p);
             }
             (knobs, p) = (new, new_p);
-            // Lower than a minimum that was raised, until it has recovered.
-            let lower = lazy.state.map_or(u64::MAX, |state| {
-                let view = state.view(&p);
-                view.rc.min(view.rt)
-            });
-            least_bps = lower.min(p.minimum_bps());
+            // Lower than a minimum that was raised, until the next cut.
+            let rc = lazy.state.map_or(u64::MAX, |state| state.view(&p).rc);
+            least_bps = rc.min(p.minimum_bps());
         } else {
             let op = match u.int_in_range(0..=3_u8)? {
                 0 => Op::Read,
