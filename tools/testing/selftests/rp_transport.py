@@ -117,7 +117,7 @@ def without_an_ack_timeout_nothing_rings_and_nothing_fails():
 
 @case
 def no_completion_error_with_many_qps_at_any_rate():
-    for mbps, count in (1, 1), (10, 1), (100, 1), (1, 16), (10, 16), (100, 16), (1, 96), (10, 96):
+    for mbps, count in (1, 1), (10, 1), (100, 1), (1, 16), (10, 16), (100, 16), (1, 96), (10, 96), (100, 96):
         pairs = Pairs(h1, h2, count)
         limit(h1, h2, pairs.ours, mbps)
         # Two seconds of the rate, or of what the machine can do.
