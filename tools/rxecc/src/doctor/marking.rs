@@ -255,16 +255,10 @@ fn why_no_marks(o: &Observation, port: Option<&Port>, senders: &[&Host]) -> (Str
 
 #[cfg(test)]
 mod tests {
-    use super::super::observed::tests::{healthy, idle};
+    use super::super::examine;
+    use super::super::observed::tests::{healthy, idle, only};
     use super::super::observed::Qdisc;
-    use super::super::{examine, Finding};
     use super::*;
-
-    fn only(o: &Observation) -> Finding {
-        let found = examine(o);
-        assert_eq!(found.len(), 1, "{found:?}");
-        found.into_iter().next().unwrap()
-    }
 
     /// Data flow, nothing is marked or limited.
     fn unmarked() -> Observation {

@@ -174,15 +174,9 @@ fn hint(o: &Observation) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::observed::tests::{healthy, idle};
-    use super::super::{examine, Finding};
+    use super::super::examine;
+    use super::super::observed::tests::{healthy, idle, only};
     use super::*;
-
-    fn only(o: &Observation) -> Finding {
-        let found = examine(o);
-        assert_eq!(found.len(), 1, "{found:?}");
-        found.into_iter().next().unwrap()
-    }
 
     #[test]
     fn an_np_that_is_off_for_the_priority_in_use_is_told_with_the_priority() {

@@ -316,8 +316,16 @@ impl Observation {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::{examine, Finding};
     use super::*;
     use crate::system::{Np, Rp};
+
+    /// The one finding that there is.
+    pub(crate) fn only(o: &Observation) -> Finding {
+        let found = examine(o);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.into_iter().next().unwrap()
+    }
 
     pub(crate) fn watched(gains: &[(&str, u64)]) -> Watched {
         let after = gains

@@ -272,17 +272,11 @@ pub(super) fn responses_dropped(o: &Observation) -> Vec<Said> {
 mod tests {
     use rxe_cc::dcqcn::params::{Enable, Preset};
 
-    use super::super::observed::tests::{healthy, idle, limited, qp, watched};
+    use super::super::examine;
+    use super::super::observed::tests::{healthy, idle, limited, only, qp, watched};
     use super::super::observed::Knobs;
-    use super::super::{examine, Finding};
     use super::*;
     use crate::system::Qp;
-
-    fn only(o: &Observation) -> Finding {
-        let found = examine(o);
-        assert_eq!(found.len(), 1, "{found:?}");
-        found.into_iter().next().unwrap()
-    }
 
     #[test]
     fn an_rp_that_is_off_is_told() {

@@ -356,7 +356,7 @@ pub(super) fn each(o: &Observation, find: impl Fn(&Host) -> Option<(String, Stri
 
 #[cfg(test)]
 mod tests {
-    use super::super::observed::tests::{healthy, idle, qp, watched};
+    use super::super::observed::tests::{healthy, idle, only, qp, watched};
     use super::super::{examine, Finding};
     use super::*;
 
@@ -365,12 +365,6 @@ mod tests {
             .into_iter()
             .map(|finding| finding.check)
             .collect()
-    }
-
-    fn only(o: &Observation) -> Finding {
-        let found = examine(o);
-        assert_eq!(found.len(), 1, "{found:?}");
-        found.into_iter().next().unwrap()
     }
 
     #[test]
