@@ -285,7 +285,7 @@ def random_ends_in_random_order():
         nothing_held(h1)
         h1.set(dilation=1)
     note(f"{rounds} rounds: {counts}")
-    # A QP that went while nothing was held is missed within 5 s, and 2 s later forgotten.
+    # A QP that went while nothing was held is missed within 2 s, and 2 s later forgotten.
     check(wait_until(lambda: h1.counters()["rp_limited_qps"] == 0, 10), f"rp_limited_qps: {h1.counters()['rp_limited_qps']}")
 
 
