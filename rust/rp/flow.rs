@@ -49,6 +49,7 @@ use core::{num::NonZeroU64, sync::atomic::Ordering};
 use kernel::{
     prelude::*,
     sync::{new_spinlock_irq, rcu, Arc, ArcBorrow, SpinLockIrq},
+    time::{delay::fsleep, Delta},
 };
 
 /// Two departures of waiting responses are never further apart: their ack timer is
@@ -294,6 +295,15 @@ impl Inner {
         events
     }
 
+    /// Nothing is held or on its way, and what left can't be overtaken any more.
+    fn is_idle(&self, now_ns: u64) -> bool {
+        let settled = |left: &Departure| left.at_ns.saturating_add(SETTLE_NS) <= now_ns;
+        self.held.is_empty()
+            && !self.releasing
+            && settled(&self.requests_left)
+            && settled(&self.responses_left)
+    }
+
     /// Nothing of a direction is held or on its way: what comes now is first.
     fn is_first(&self, direction: Direction, data: bool) -> bool {
         !self.releasing
@@ -425,17 +435,19 @@ impl Flow {
         };
         device.count_many(Counter::RpRewoundPackets, rewound.len());
 
+        let closing = inner.mode == Mode::Closing || device.tables.is_draining();
         let paced = inner.mode == Mode::Paced
             && inner.state.limited()
             && !device.rp.is_closed()
-            && !device.tables.is_draining();
+            && !closing;
         let leaves = inner.is_first(direction, data)
             && inner.settled_ns(direction) <= now_ns
             && (!data
                 || !paced
                 || inner.pacer.due(&inner.state, wire_bytes, &inner.params) == Due::Now);
         if leaves {
-            if data {
+            // A flow that closes settles behind what it released, and then for good.
+            if data && !closing {
                 let departed = inner.depart(direction, wire_bytes, false, now_ns);
                 events = events.and(departed);
             }
@@ -609,12 +621,6 @@ impl Flow {
         }
         drop(inner);
         self.release();
-    }
-
-    /// Whether nothing is held and nobody releases.
-    fn is_idle(&self) -> bool {
-        let inner = self.inner.lock();
-        inner.held.is_empty() && !inner.releasing
     }
 
     /// What the doorbell has to look after: something is held, or the QP is dying.
@@ -810,13 +816,17 @@ pub(super) fn purge_device(device: &Device) {
 /// Lets everything go, in order. [`Tables::is_draining`] must hold, so that nothing
 /// more is held. Sleeps.
 pub(super) fn drain(tables: &Tables) {
-    while let Ok(flows) = tables.rp_flows.collect(|flow| !flow.is_idle()) {
+    while let Ok(flows) = tables
+        .rp_flows
+        .collect(|flow| !flow.inner.lock().is_idle(now_ns()))
+    {
         if flows.is_empty() {
             break;
         }
         for flow in &flows {
             flow.close();
         }
+        fsleep(Delta::from_nanos(SETTLE_NS as i64));
     }
 }
 
@@ -845,7 +855,7 @@ pub(crate) fn sweep(tables: &Tables) {
             Mode::Closing => true,
             Mode::Dying { since_ns } => now_ns.saturating_sub(since_ns) > DYING_NS,
         };
-        let over = over && inner.held.is_empty() && !inner.releasing;
+        let over = over && inner.is_idle(now_ns);
         inner.dead = inner.dead || over;
         flow.settle(&mut inner, events);
         let limited = inner.shown.limited;

@@ -83,6 +83,12 @@ def sixteen_qps_at_1_mbps():
 
 @case
 @timely
+def ninety_six_qps_at_1_mbps():
+    no_repeats(1, 96, 3)
+
+
+@case
+@timely
 def one_qp_at_20_mbps_over_ipv6():
     no_repeats(20, 1, 4, family="--ipv6")
 

@@ -523,7 +523,7 @@ class Stream:
 
 
 class Dump:
-    """tcpdump on a host, headers only. Read it after stop."""
+    """tcpdump on a host, headers only; from its making on. Read it after stop."""
 
     kept = []
 
@@ -538,6 +538,10 @@ class Dump:
         line = self.process.stderr.readline()
         while line and "listening on" not in line:
             line = self.process.stderr.readline()
+        # Until its filter is in place it loses packets that nobody counts, and a little
+        # longer than it says.
+        time.sleep(0.1)
+        self.since_ns = time.time_ns()
         self.stopped = False
 
     def stop(self):
@@ -554,26 +558,30 @@ class Dump:
         if not dropped or int(dropped[1]):
             raise roce.Lost(f"tcpdump on {self.host.name} lost packets, nothing can be said: {text.strip()[-200:]}")
 
-    def packets(self):
-        """roce.Packet of each, with outgoing set by the host's MAC address."""
+    def frames(self):
+        """(time in ns, length of the frame, roce.Packet) of each; a packet is outgoing
+        by the host's MAC address."""
         self.stop()
         own = self.host.mac
         with open(self.path, "rb") as file:
             data = file.read()
-        if len(data) < 24:
-            return
         order = "<" if data[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
         scale = 1 if data[:4] in (b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d") else 1000
         head = struct.Struct(f"{order}IIII")
         at = 24
         while at + 16 <= len(data):
-            seconds, part, size, _ = head.unpack_from(data, at)
+            seconds, part, size, length = head.unpack_from(data, at)
             at += 16
             frame = data[at:at + size]
             at += size
-            packet = roce.Packet.read(frame, seconds * 1_000_000_000 + part * scale, frame[6:12] == own)
-            if packet:
-                yield packet
+            time_ns = seconds * 1_000_000_000 + part * scale
+            packet = roce.Packet.read(frame, time_ns, frame[6:12] == own)
+            if packet and time_ns >= self.since_ns:
+                yield time_ns, length, packet
+
+    def packets(self):
+        for _, _, packet in self.frames():
+            yield packet
 
 
 def forget_captures():

@@ -8,7 +8,6 @@ the guest's CPUs, so that a case can tell the limiter's fault from the machine's
 import functools
 import json
 import os
-import struct
 import subprocess
 import sys
 import time
@@ -280,22 +279,8 @@ class Frame:
 
 
 def frames(dump):
-    dump.stop()
-    own = dump.host.mac
-    with open(dump.path, "rb") as file:
-        data = file.read()
-    scale = 1 if data[:4] in (b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d") else 1000
-    head = struct.Struct("<IIII" if data[:1] in (b"\xd4", b"\x4d") else ">IIII")
-    at = 24
-    while at + 16 <= len(data):
-        seconds, part, size, length = head.unpack_from(data, at)
-        at += 16
-        frame = data[at:at + size]
-        at += size
-        time_ns = seconds * 1_000_000_000 + part * scale
-        packet = roce.Packet.read(frame, time_ns, frame[6:12] == own)
-        if packet:
-            yield Frame(time_ns, length, packet)
+    for frame in dump.frames():
+        yield Frame(*frame)
 
 
 def is_response(packet):
@@ -376,15 +361,20 @@ class Departures(list):
         return found
 
     def holes(self):
-        """PSNs left out. A READ request takes as many as it has responses: none is
-        expected in a capture with some."""
-        last, found = {}, []
+        """PSNs left out: (time, QP, before, behind), each direction for itself. What
+        left already may be: the transport goes back, and an ACK takes it on again. A
+        READ request takes as many PSNs as it has responses: none is expected in a
+        capture with some."""
+        last, seen, found = {}, set(), []
         for f in self:
             p = f.packet
             key = p.dest_qp, is_response(p)
             if key in last and 1 < (p.psn - last[key]) & 0xFFFFFF < 0x800000:
-                found.append((f.time_ns, p.dest_qp, last[key], p.psn))
+                between = range(1, (p.psn - last[key]) & 0xFFFFFF)
+                if any((key, (last[key] + n) & 0xFFFFFF) not in seen for n in between):
+                    found.append((f.time_ns, p.dest_qp, last[key], p.psn))
             last[key] = p.psn
+            seen.add((key, p.psn))
         return found
 
 
@@ -404,20 +394,27 @@ def check_rate(departures, mbps, what, tolerance=0.01, early=0):
     check_time(lost < 0.02 * seconds, f"{what}: timers were too late for {lost * 1e3:.0f} ms of {seconds:.1f} s")
 
 
-def check_order(departures, what, dump=None):
+def check_order(departures, what, dump=None, pairs=None):
     """Nothing was left out, and nothing sent twice but for what a stall explains: one
-    that lets an ack timeout pass, or a packet be overtaken on its way to the wire."""
-    arrived = []
+    that lets an ack timeout pass, or a packet be overtaken on its way to the wire.
+
+    With `dump` the answers are looked at, with `pairs` each QP's own only."""
+    acks = []
     if dump:
-        arrived = [f.packet for f in frames(dump) if not f.packet.outgoing and f.packet.opcode == roce.RC_ACK]
+        acks = [f.packet for f in frames(dump) if not f.packet.outgoing and f.packet.opcode == roce.RC_ACK]
+    ours = {theirs.qpn: own.qpn for own, theirs in zip(pairs.ours, pairs.theirs)} if pairs else {}
+
+    def arrived(qpn):
+        return [p for p in acks if qpn not in ours or p.dest_qp == ours[qpn]]
+
     for _, qpn, before, psn in departures.holes():
         # Acknowledged, and never missed: it is the capture that lacks them.
-        missed = any(is_nak(p) and 0 < (p.psn - before) & 0xFFFFFF <= (psn - before) & 0xFFFFFF for p in arrived)
-        beyond = any(not is_nak(p) and (p.psn - psn) & 0xFFFFFF < 0x800000 for p in arrived)
+        missed = any(is_nak(p) and 0 < (p.psn - before) & 0xFFFFFF <= (psn - before) & 0xFFFFFF for p in arrived(qpn))
+        beyond = any(not is_nak(p) and (p.psn - psn) & 0xFFFFFF < 0x800000 for p in arrived(qpn))
         check(beyond and not missed, f"{what}: QP {qpn}: PSNs left out between {before} and {psn}")
         note(f"{what}: QP {qpn}: the capture lacks what is between {before} and {psn}")
-    naks = sum(map(is_nak, arrived))
     for at, qpn, before, psn in departures.rewinds():
+        naks = sum(map(is_nak, arrived(qpn)))
         text = f"{what}: QP {qpn} went back from PSN {before} to {psn}, {naks} NAKs came"
         stall_ms = stalls.worst_ms(at - 400_000_000, at) if stalls else 0
         raise Late(f"{text}; a CPU stood still for {stall_ms:.0f} ms at most before")
