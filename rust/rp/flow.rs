@@ -816,15 +816,16 @@ pub(super) fn purge_device(device: &Device) {
 /// Lets everything go, in order. [`Tables::is_draining`] must hold, so that nothing
 /// more is held. Sleeps.
 pub(super) fn drain(tables: &Tables) {
-    while let Ok(flows) = tables
-        .rp_flows
-        .collect(|flow| !flow.inner.lock().is_idle(now_ns()))
-    {
-        if flows.is_empty() {
-            break;
-        }
-        for flow in &flows {
-            flow.close();
+    loop {
+        let mut idle = true;
+        tables.rp_flows.for_each(|flow| {
+            if !flow.inner.lock().is_idle(now_ns()) {
+                idle = false;
+                flow.close();
+            }
+        });
+        if idle {
+            return;
         }
         fsleep(Delta::from_nanos(SETTLE_NS as i64));
     }

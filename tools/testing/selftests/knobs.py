@@ -171,12 +171,11 @@ def a_net_device_without_rxe_has_no_ecn_directory():
 @case
 def the_directories_go_with_the_rxe_device_and_come_back_with_defaults():
     h2.write("roce_np/cnp_dscp", 1)
-    device = h2.device
-    h2.exec("rdma", "link", "del", device)
+    h2.remove_device()
     check(not os.path.exists(f"{h2.sys}/class/net/eth0/ecn"), "ecn is still there")
-    h2.exec("rdma", "link", "add", device, "type", "rxe", "netdev", "eth0")
+    h2.add_device()
     equal(h2.knob("roce_np/cnp_dscp"), "48", "the knob of a new device")
-    check(os.path.isdir(OURS.format(device)), "no counters on a new device")
+    check(os.path.isdir(OURS.format(h2.device)), "no counters on a new device")
 
 
 @case
@@ -211,8 +210,7 @@ while True:
     cleanup(lambda: [w.kill() or w.wait() for w in workers])
     time.sleep(1)
     for _ in range(10):
-        h2.exec("rdma", "link", "del", h2.device)
-        h2.exec("rdma", "link", "add", h2.device, "type", "rxe", "netdev", "eth0")
+        h2.renew_device()
         time.sleep(0.1)
     check(all(w.poll() is None for w in workers), "a reader died")
 

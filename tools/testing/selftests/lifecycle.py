@@ -203,9 +203,9 @@ def rxe_devices_come_and_go_under_marks():
         time.sleep(random.random() * 0.2)
         tool.kill()
         tool.process.wait()
-        h2.exec("rdma", "link", "del", h2.device)
+        h2.remove_device()
         time.sleep(random.random() * 0.05)
-        h2.exec("rdma", "link", "add", h2.device, "type", "rxe", "netdev", "eth0")
+        h2.add_device()
 
 
 @case
@@ -216,12 +216,12 @@ def an_rxe_device_goes_with_live_qps():
         sender = Injector(*[mark(qp.qpn) for qp in qps])
         time.sleep(0.3)
         before = time.monotonic()
-        h2.exec("rdma", "link", "del", h2.device)
+        h2.remove_device()
         check(time.monotonic() - before < 5, "rdma link del took more than 5 s")
         sender.stop()
         tool.kill()
         tool.process.wait()
-        h2.exec("rdma", "link", "add", h2.device, "type", "rxe", "netdev", "eth0")
+        h2.add_device()
 
 
 def second_network(number):
@@ -318,7 +318,7 @@ def rdma_rxe_can_go_after_the_module():
 
 @case
 def the_module_needs_no_device_and_finds_those_that_were_there():
-    # No network since the case before; one is made, the module comes after it.
+    net.down()
     check(not devices(), f"devices: {devices()}")
     Module.unload()
     setup()

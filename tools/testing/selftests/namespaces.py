@@ -47,8 +47,8 @@ def several_devices_in_several_namespaces_do_not_mix():
 
 @case
 def a_namespace_without_rxe_is_not_looked_at():
-    h3.exec("rdma", "link", "del", h3.device)
-    cleanup(h3.exec, "rdma", "link", "add", h3.device, "type", "rxe", "netdev", "eth0")
+    h3.remove_device()
+    cleanup(h3.add_device)
     with roce.netns(h3.namespace):
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         receiver.bind((h3.ip, roce.ROCE_PORT))
@@ -98,8 +98,8 @@ def forwarded_packets_are_not_looked_at():
 
 @case
 def programs_that_send_to_port_4791_without_rxe_are_left_alone():
-    h3.exec("rdma", "link", "del", h3.device)
-    cleanup(h3.exec, "rdma", "link", "add", h3.device, "type", "rxe", "netdev", "eth0")
+    h3.remove_device()
+    cleanup(h3.add_device)
     watch = roce.Capture(h3.namespace)
     cleanup(watch.close)
     with roce.netns(h3.namespace):

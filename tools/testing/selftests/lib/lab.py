@@ -217,6 +217,21 @@ class Host:
         if self._sender:
             self._sender.socket.close()
 
+    # Device
+
+    def remove_device(self):
+        self.exec("rdma", "link", "del", self.device)
+
+    def add_device(self):
+        self.exec("rdma", "link", "add", self.device, "type", "rxe", "netdev", self.netdev)
+        self._gids.clear()
+
+    def renew_device(self):
+        """Another one of the same name: knobs with their defaults, and rxe counts its
+        QPNs from the beginning."""
+        self.remove_device()
+        self.add_device()
+
     # Knobs
 
     def knob_path(self, knob):

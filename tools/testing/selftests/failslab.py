@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Every allocation of the module fails, one after the other or at random: what
+cannot be done is counted or refused, nothing crashes or leaks, traffic goes on.
+
+Only where the kernel makes allocations fail on request and looks who asks:
+CONFIG_FAILSLAB and CONFIG_FAULT_INJECTION_STACKTRACE_FILTER, as in the debug kernel
+(`scripts/lab run --kernel debug`). Elsewhere it is skipped.
+"""
+import ctypes
+import errno
+import os
+
+import load
+import rp
+from lab import *
+from rp import Pairs
+
+# These checks are about what the module does, not about time.
+os.environ.pop("RXE_CC_REPORTS", None)
+
+FAULTS = f"{rp.DEBUGFS}/failslab"
+STALE = 5
+
+
+def setup():
+    global net, h1, h2
+    if not os.path.isdir(f"{rp.DEBUGFS}/rxe_cc"):
+        run("mount", "-t", "debugfs", "none", rp.DEBUGFS, fail=False)
+    if not os.path.isdir(FAULTS):
+        raise Skip("this kernel has no CONFIG_FAILSLAB: try scripts/lab run --kernel debug")
+    if not os.path.exists(f"{FAULTS}/require-start"):
+        raise Skip("this kernel has no CONFIG_FAULT_INJECTION_STACKTRACE_FILTER: try scripts/lab run --kernel debug")
+    net = Network(2)
+    h1, h2 = net.hosts
+
+
+def put(name, value):
+    with open(f"{FAULTS}/{name}", "w") as file:
+        file.write(str(value))
+
+
+def quiet():
+    put("probability", 0)
+    put("require-start", 0)
+    put("require-end", hex((1 << 64) - 1))
+
+
+def prepare():
+    """Those that may sleep fail, too, and none is reported."""
+    quiet()
+    for name, value in ("ignore-gfp-wait", "N"), ("cache-filter", "N"), ("task-filter", "N"), ("verbose", 0), ("times", -1), \
+            ("space", 0), ("interval", 1), ("stacktrace-depth", 32):
+        put(name, value)
+    cleanup(quiet)
+
+
+def only_the_modules():
+    """Those with a function of the module on the stack."""
+    with open("/proc/modules") as file:
+        size, start = next((int(line.split()[1]), int(line.split()[5], 16)) for line in file if line.startswith("rxe_cc "))
+    put("require-start", hex(start))
+    put("require-end", hex(start + size))
+
+
+def mark(qpn):
+    return h1.to(h2, roce.udp_ip(h1.ip, h2.ip, roce.bth(roce.RC_WRITE_ONLY, qpn, STALE) + roce.reth(), ecn=roce.CE))
+
+
+class Nth:
+    """The allocations of this thread: one of them fails."""
+
+    def __init__(self):
+        self.file = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
+
+    def call(self, nth, function, *arguments):
+        """(result or OSError, whether there was an nth one)"""
+        os.pwrite(self.file, str(nth).encode(), 0)
+        try:
+            result = function(*arguments)
+        except OSError as error:
+            result = error
+        left = int(os.pread(self.file, 20, 0).split(b"\0")[0] or 0)
+        os.pwrite(self.file, b"0", 0)
+        return result, left == 0
+
+    def close(self):
+        os.close(self.file)
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+FINIT_MODULE = 313
+
+
+def insmod(file):
+    """0 or errno, by the system call itself: nothing else is to fail."""
+    return ctypes.get_errno() if libc.syscall(FINIT_MODULE, file, b"", 0) else 0
+
+
+@case
+def a_load_whose_nth_allocation_fails_is_refused_or_works_and_leaves_nothing():
+    path = os.environ.get("RXE_CC_KO")
+    if not path or os.uname().machine != "x86_64":
+        raise Skip("needs the module as a file, and x86-64's numbers of system calls")
+    prepare()
+    Module.unload()
+    cleanup(Module.load)
+    nth, file = Nth(), os.open(path, os.O_RDONLY)
+    cleanup(nth.close)
+    cleanup(os.close, file)
+    outcome, number, step = {}, 1, 1 if load.LONG else 3
+    while True:
+        status, failed = nth.call(number, insmod, file)
+        name = errno_name(status)
+        if Module.loaded():
+            name = "loaded" if len(devices()) == 2 else f"loaded, {len(devices())} of 2 devices controlled"
+            Module.unload()
+        outcome[name] = outcome.get(name, 0) + 1
+        if not failed:
+            break
+        check(status in (0, errno.ENOMEM, errno.EINVAL, errno.ENOENT), f"allocation {number}: status {name}")
+        number += step
+        check(number < 20000, "there is no end of allocations")
+    note(f"{number} allocations: {outcome}")
+    check(outcome.get("ENOMEM", 0) > 10, f"hardly a load was refused: {outcome}")
+    equal(name, "loaded", "a load of which nothing failed")
+
+
+def errno_name(status):
+    return errno.errorcode.get(status, str(status))
+
+
+@case
+def a_device_whose_allocations_fail_is_not_controlled_and_works_as_without():
+    prepare()
+    controlled = 0
+    for number in range(1, 200, 1 if load.LONG else 14):
+        h2.remove_device()
+        only_the_modules()
+        put("interval", number)
+        put("times", 1)
+        put("probability", 100)
+        h2.add_device()
+        quiet()
+        here = os.path.isdir(OURS.format(h2.device))
+        equal(os.path.isdir(f"{h2.sys}/class/net/eth0/ecn"), here, "knobs there, as counters are")
+        controlled += here
+    note(f"{controlled} of {number} devices were controlled")
+    check(controlled < number, "no allocation failed")
+    put("times", -1)
+    put("interval", 1)
+    # The last one, wherever it stands, and a whole one.
+    Pairs(h1, h2).left.close()
+    h2.renew_device()
+    check(os.path.isdir(OURS.format(h2.device)), "not controlled, although nothing failed")
+
+
+@case
+def traffic_goes_on_while_allocations_fail_at_random():
+    prepare()
+    rp.fix_rate(h1, 20)
+    h2.set(min_time_between_cnps=0)
+    changes = Change(h1), Change(h2)
+    only_the_modules()
+    put("probability", 40)
+    started = time.monotonic()
+    while time.monotonic() - started < (60 if load.LONG else 10):
+        pairs = Pairs(h1, h2, 4)
+        for qp in pairs.ours:
+            h2.sender.send_all([h2.to(h1, roce.cnp(h2.ip, h1.ip, qp.qpn))] * 3)
+        for qp in pairs.theirs:
+            h1.sender.send_all([mark(qp.qpn)] * 20)
+        pairs.post("write", 1, 256 << 10)
+        pairs.post("read", 1, 64 << 10)
+        for knob in "roce_rp/rpg_ai_rate", "roce_np/min_time_between_cnps":
+            h1.write(knob, h1.knob(knob))
+        rp.state(h1)
+        pairs.finish(30)
+        for tool in pairs.left, pairs.right:
+            tool.close()
+    put("probability", 0)
+    time.sleep(0.5)
+    sender, receiver = (change.now() for change in changes)
+    note(f"RP: {sender}")
+    note(f"NP: {receiver}")
+    check(receiver.get("np_cnp_send_failed", 0) > 0, "no CNP found no memory")
+    check(receiver.get("np_cnp_sent", 0) > 0, "no CNP was sent at all")
+    check(sender.get("rp_cnp_no_memory", 0) > 0, "no flow found no memory")
+    check(sender.get("rp_cnp_handled", 0) > 0, "no CNP was handled at all")
+
+
+@case
+def the_module_goes_while_allocations_fail():
+    prepare()
+    for _ in range(50 if load.LONG else 8):
+        pairs = Pairs(h1, h2, 4)
+        rp.limit(h1, h2, pairs.ours, 2)
+        pairs.post("write", 1, 256 << 10)
+        only_the_modules()
+        put("probability", 50)
+        Module.unload()
+        quiet()
+        Module.load()
+        pairs.finish(30)
+        for tool in pairs.left, pairs.right:
+            tool.close()
+
+
+main(setup, ("ip", "tc", "nft", "rdma"))
