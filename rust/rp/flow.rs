@@ -853,10 +853,10 @@ pub(crate) fn sweep(tables: &Tables) {
         let events = inner.advance(now_ns);
         let over = match inner.mode {
             Mode::Paced | Mode::Draining => inner.state.can_free(now_ns, &inner.params),
-            Mode::Closing => true,
+            Mode::Closing => inner.is_idle(now_ns),
             Mode::Dying { since_ns } => now_ns.saturating_sub(since_ns) > DYING_NS,
         };
-        let over = over && inner.is_idle(now_ns);
+        let over = over && inner.held.is_empty() && !inner.releasing;
         inner.dead = inner.dead || over;
         flow.settle(&mut inner, events);
         let limited = inner.shown.limited;
