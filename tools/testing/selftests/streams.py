@@ -78,13 +78,14 @@ def thirty_thousand_marks_add_up():
 
 @case
 def red_in_front_of_a_slow_link_marks_and_nothing_is_lost():
-    net.port("h2", "--rate", "40mbit", "--mark", "red")
+    # Well below what a machine with other things to do sends.
+    net.port("h2", "--rate", "20mbit", "--mark", "red")
     m = Measured()
     stream("-s", "65536", "-n", "100")
     ce, cnps = m.finish()[h2]
     marked = net.marked(h2.name)
     equal(ce, marked, "CE at the receiver and marks that RED counts")
-    check(ce > 1000, f"only {ce} marks")
+    check(ce > 500, f"only {ce} marks")
     check(cnps > 100, f"only {cnps} CNPs")
 
 
