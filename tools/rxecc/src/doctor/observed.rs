@@ -229,7 +229,7 @@ impl Host {
     }
 
     pub(crate) fn sends_data(&self) -> bool {
-        is_data(self.rxe.gain("sent_pkts"), self.wire.gain("tx_bytes"))
+        self.is_data("sent_pkts", "tx_packets", "tx_bytes")
     }
 
     /// CE marks on data in the time that counts.
@@ -239,7 +239,15 @@ impl Host {
     }
 
     pub(crate) fn receives_data(&self) -> bool {
-        is_data(self.rxe.gain("rcvd_pkts"), self.wire.gain("rx_bytes"))
+        self.is_data("rcvd_pkts", "rx_packets", "rx_bytes")
+    }
+
+    /// By the average length on the wire: there are CNPs that rxe never counts.
+    fn is_data(&self, roce_packets: &str, packets: &str, bytes: &str) -> bool {
+        let packets = self.wire.gain(packets);
+        self.rxe.gain(roce_packets) >= SURE_PACKETS
+            && packets > 0
+            && self.wire.gain(bytes) / packets >= DATA_BYTES
     }
 
     pub(crate) fn owns(&self, address: &str) -> bool {
@@ -275,10 +283,6 @@ impl Host {
     pub(crate) fn set(&self, knob: &str, value: impl std::fmt::Display) -> String {
         format!("rxecc set {knob} {value} -d {}", self.name)
     }
-}
-
-fn is_data(packets: u64, bytes: u64) -> bool {
-    packets >= SURE_PACKETS && bytes / packets >= DATA_BYTES
 }
 
 impl Observation {
@@ -454,6 +458,7 @@ pub(crate) mod tests {
             ("tx_bytes", 8000 * 1100),
             ("tx_packets", 8000),
             ("rx_bytes", 500 * 70),
+            ("rx_packets", 500),
         ]);
         one.counters = Some(watched(&[("rp_cnp_handled", 20), ("rp_rate_cuts", 20)]));
         one.qps = Some(vec![Qp {
@@ -467,6 +472,7 @@ pub(crate) mod tests {
             ("tx_bytes", 500 * 70),
             ("tx_packets", 500),
             ("rx_bytes", 8000 * 1100),
+            ("rx_packets", 8000),
         ]);
         two.counters = Some(watched(&[
             ("np_ecn_marked_roce_packets", 40),
@@ -511,6 +517,21 @@ pub(crate) mod tests {
         };
         assert_eq!((one.sends_data(), one.receives_data()), (true, false));
         assert_eq!((two.sends_data(), two.receives_data()), (false, true));
+    }
+
+    #[test]
+    fn many_cnps_beside_few_acks_are_no_data() {
+        let mut observed = healthy();
+        let host = &mut observed.hosts[0];
+        host.rxe = watched(&[("sent_pkts", 8000), ("rcvd_pkts", 30)]);
+        host.wire = watched(&[
+            ("tx_bytes", 8000 * 1100),
+            ("tx_packets", 8000),
+            ("rx_bytes", 30 * 70 + 200 * 74),
+            ("rx_packets", 230),
+        ]);
+        assert!(!host.receives_data());
+        assert_eq!(examine(&observed), []);
     }
 
     #[test]

@@ -199,11 +199,14 @@ pub(super) fn at_the_floor(o: &Observation) -> Vec<Said> {
                 .to_owned(),
             _ => host.set("rpg_min_rate", 1),
         };
+        let whose = match rates.len() {
+            1 => "the one limited QP is".to_owned(),
+            count => format!("all {count} limited QPs are"),
+        };
         Some((
             format!(
-                "all {} limited QPs are at rpg_min_rate, {real:.4} Mb/s of the real link each, and CNPs still \
-                 come: they cannot go lower",
-                rates.len()
+                "{whose} at rpg_min_rate, {real:.4} Mb/s of the real link, and CNPs still come: no cut takes \
+                 anything any more"
             ),
             remedy,
         ))

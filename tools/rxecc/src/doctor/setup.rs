@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use rxe_cc::dcqcn::params::{Id, UNKNOWN_LINE_RATE_MBPS};
 
-use super::observed::{Host, Knobs, Observation};
+use super::observed::{Host, Knobs, Observation, Watched};
 use super::Said;
 
 /// The whole machine as a subject.
@@ -177,8 +177,8 @@ pub(super) fn loopback(o: &Observation) -> Vec<Said> {
         let left = host.wire.gain("tx_packets");
         // Without the netdev's view there is nothing to compare.
         let can_tell = host.namespace.is_some() && !host.wire.after.is_empty();
-        // The rate limiter holds some back.
-        (can_tell && sent >= SURE_PACKETS && left < sent / 2).then(|| {
+        let stopped = host.counters.as_ref().map_or(0, stopped_by_the_limiter);
+        (can_tell && sent >= SURE_PACKETS && left + stopped < sent / 2).then(|| {
             (
                 format!(
                     "of {sent} RoCE packets sent {} only {left} left by {}: its QPs talk to QPs of the same \
@@ -191,6 +191,17 @@ pub(super) fn loopback(o: &Observation) -> Vec<Said> {
             )
         })
     })
+}
+
+/// Packets that rxe sent and the rate limiter did not let leave, or not yet.
+fn stopped_by_the_limiter(counters: &Watched) -> u64 {
+    let gone = [
+        "rp_rewound_packets",
+        "rp_dropped_responses",
+        "rp_purged_packets",
+    ];
+    let gone: u64 = gone.iter().map(|name| counters.gain(name)).sum();
+    gone + counters.total("rp_held_packets")
 }
 
 /// The module knows what the link carries.
@@ -441,6 +452,11 @@ mod tests {
         o.hosts[0].rxe = watched(&[("sent_pkts", 5000), ("rcvd_pkts", 5000)]);
         o.hosts[0].wire = watched(&[("tx_packets", 3), ("tx_bytes", 200)]);
         assert_eq!(only(&o).check, "loopback");
+        // Held, dropped or repeated is not looped back.
+        let gone = watched(&[("rp_rewound_packets", 1500), ("rp_dropped_responses", 1500)]);
+        let counters = o.hosts[0].counters.replace(gone);
+        assert!(!checks(&o).contains(&"loopback"));
+        o.hosts[0].counters = counters;
         o.hosts[0].wire = Default::default();
         assert_eq!(checks(&o), [""; 0]);
     }
