@@ -88,6 +88,15 @@ const MARGIN: Duration = Duration::from_secs(4);
 /// A stream that counts as begun, packets.
 const BEGUN: u64 = 100;
 
+/// Messages that wait at once, one of which fills what rxe has in flight. What still
+/// waits when perftest ends must be sent before rxe lets the QP go, or the kernel warns
+/// of it after 50 s.
+const DEPTH: &str = "4";
+
+/// Half a second: longer than those packets take on a link of 1 Mb/s, so that nothing
+/// is sent twice there.
+const ACK_TIMEOUT: &str = "17";
+
 /// What was measured.
 struct Measured {
     seconds: f64,
@@ -350,6 +359,10 @@ fn measure(options: &Options, from: &Device, to: &To) -> Result<Measured> {
             &port,
             "-D",
             &seconds,
+            "-t",
+            DEPTH,
+            "-u",
+            ACK_TIMEOUT,
         ];
         Ok(words.iter().map(|word| (*word).to_owned()).collect())
     };
