@@ -460,7 +460,9 @@ impl Queue {
                 inner.queued = false;
                 inner.context
             };
-            let asked = ask(&qp);
+            let Ok(asked) = ask(&qp) else {
+                continue;
+            };
             if asked.is_none() || asked == known {
                 answer(tables, &qp, asked, now_ns);
             } else if let Err(error) = doubtful.push((qp.clone(), asked), GFP_KERNEL) {
@@ -475,7 +477,9 @@ impl Queue {
             fsleep(AGREE);
             doubtful.retain(|(qp, before)| {
                 let now_ns = now_ns();
-                let asked = ask(qp);
+                let Ok(asked) = ask(qp) else {
+                    return false;
+                };
                 if asked == *before || tries == AGREE_TRIES {
                     answer(tables, qp, asked, now_ns);
                     return false;
@@ -487,9 +491,15 @@ impl Queue {
     }
 }
 
-/// Asks the RDMA core. Sleeps.
-fn ask(qp: &QpEntry) -> Option<QpContext> {
-    qp.device.ib.get()?.query_qp(number(qp)).ok()
+/// Asks the RDMA core; `None`: there is no such QP. Sleeps.
+///
+/// # Errors
+///
+/// `ENODEV` while the device comes or goes: that says nothing about the QP, whose
+/// packets go on when it is only this module that goes.
+fn ask(qp: &QpEntry) -> Result<Option<QpContext>> {
+    let device = qp.device.ib.get().ok_or(ENODEV)?;
+    Ok(device.query_qp(number(qp)).ok())
 }
 
 /// Has idle contexts verified and forgets what does not exist; whether some of that

@@ -159,7 +159,9 @@ def each_of_many_qps_that_come_and_go_is_answered_once():
 @case
 def rmmod_and_insmod_in_mid_stream():
     net.port("h2", "--mark", "every:50")
-    stream = Stream(h1, h2, "-s", "65536", "-D", "30", timeout=120)
+    # An ack timeout of a second: rxe 7.3 now and then goes on with a wrong opcode when
+    # it repeats (status 9), and a busy machine lets 67 ms pass.
+    stream = Stream(h1, h2, "-s", "65536", "-D", "30", "-u", "18", timeout=120)
     idle = received(h2)
     check(wait_until(lambda: received(h2) > idle + 500, 30), "no stream")
     loops = 0
