@@ -326,6 +326,11 @@ impl Figures {
     fn control(&mut self, tables: &Tables<'_>) {
         let span = self.span;
         for (id, totals) in &tables.signals {
+            // Beside the marks that were received: from the same moments.
+            let span = match id {
+                Id::Marks => tables.between_looks(span),
+                _ => span,
+            };
             self.set(*id, Some(gained(totals, span)));
         }
         if let Some(handled) = self.get(Id::CnpsHandled) {
@@ -460,6 +465,8 @@ pub(crate) struct Tables<'a> {
     pub(crate) signals: Vec<(Id, Vec<Total>)>,
     /// By device and counter.
     pub(crate) counters: BTreeMap<(&'a str, &'a str), Total>,
+    /// When they were looked at.
+    looks: Vec<f64>,
     /// When each sender began and, if it has, ended.
     sending: Vec<(Option<f64>, Option<f64>)>,
 }
@@ -491,6 +498,7 @@ impl<'a> Tables<'a> {
             port,
             flows,
             counters,
+            looks: recording.counters.iter().map(|row| row.time_s).collect(),
             sending: run
                 .senders
                 .iter()
@@ -500,6 +508,16 @@ impl<'a> Tables<'a> {
                 })
                 .collect(),
         }
+    }
+
+    /// `span` from one look at the counters to another, which are rarer than those at
+    /// the queue: both ends are the last look before.
+    fn between_looks(&self, span: Span) -> Span {
+        let before = |time_s: f64| {
+            let after = self.looks.partition_point(|look| *look <= time_s);
+            after.checked_sub(1).map_or(time_s, |last| self.looks[last])
+        };
+        (before(span.0), before(span.1))
     }
 
     fn covered(&self, span: Span, sampled: Span) -> Option<Span> {

@@ -247,6 +247,33 @@ fn cnps_are_counted_by_counters_else_flows_else_events() {
 }
 
 #[test]
+fn marks_set_and_received_are_counted_between_the_same_looks() {
+    let mut recording = base(&["h1"]);
+    // Measured from 1 s on, but the counters were looked at at 0.4 s and 4.4 s.
+    queue(
+        &mut recording,
+        &[
+            [0, 0, 0, 0],
+            [0, 0, 0, 700],
+            [0, 0, 0, 800],
+            [0, 0, 0, 900],
+            [0, 0, 0, 1000],
+        ],
+    );
+    counter(&mut recording, 0.4, "rxe1", "np_ecn_marked_roce_packets", 0);
+    counter(
+        &mut recording,
+        4.4,
+        "rxe1",
+        "np_ecn_marked_roce_packets",
+        1000,
+    );
+    let found = figures(&recording);
+    assert_eq!(found.get(Id::MarksReceived), Some(1000.0));
+    assert_eq!(found.get(Id::Marks), Some(1000.0));
+}
+
+#[test]
 fn a_limiter_is_on_where_it_was_sampled_in_a_phase() {
     let mut recording = base(&["h1"]);
     for time in 0..=4 {
