@@ -123,6 +123,7 @@ def parser(doc, **defaults):
     add("--dilation", default="auto", metavar="S", help="its slow motion; auto is 40 Gb/s over --rate (%(default)s)")
     add("--knob", type=knob, action="append", default=[], metavar="NAME=VALUE", help="set as well, in runs with rxe_cc")
     add("--seconds", type=float, default=60, metavar="S", help="measured, each run (%(default)s)")
+    add("--settle", type=float, default=0, metavar="S", help="from the moment that all send until figures are taken (%(default)s)")
     add("--megabytes", type=float, metavar="MB", help="that each queue pair sends, and then is done; --seconds is the most then")
     add("--ack-timeout", type=int, default=16, metavar="N", help="of the queue pairs, 4.096 us * 2^N (%(default)s: 268 ms)")
     add("--interval", type=int, default=50, metavar="MS", help="between two samples of the queue (%(default)s)")
@@ -345,7 +346,7 @@ class Recording:
         """Seconds of the recording."""
         return time.time() - self.started
 
-    def all_send(self):
+    def settled(self):
         """What is measured begins."""
         self.begin, self.told = self.now(), 0
 
@@ -377,7 +378,7 @@ class Recording:
         began = [sender["begin_s"] for sender in senders.values() if sender["begin_s"] is not None]
         if len(began) < len(self.network.senders):
             raise Failed(f"something arrived from {len(began)} of {len(self.network.senders)} senders")
-        run.update(self.extra, measured=[max(began), end], notes=[*run["notes"], *notes])
+        run.update(self.extra, measured=[min(max(began) + self.network.args.settle, end), end], notes=[*run["notes"], *notes])
         for name, sender in senders.items():
             sender["qps"] = self.network.args.qps
             sender["errors"] = [errors[name]] if name in errors else []
@@ -411,13 +412,16 @@ def experiment(network, way, meanwhile=None, mark=None, notes=()):
     network.port(mark)
     with tempfile.TemporaryDirectory() as scratch, Recording(network, way, directory) as recording:
         # They are stopped long before that.
-        streams = Streams(network, scratch, 10 * args.seconds + 600)
+        streams = Streams(network, scratch, 10 * args.seconds + args.settle + 600)
         say(f"   {args.senders} programs begin")
         try:
             streams.wait_all_send()
-            recording.all_send()
-            seconds = args.seconds
-            say(f"   all {args.senders} send after {recording.begin:.0f} s; measuring for {seconds:.0f} s")
+            begin, seconds = recording.now(), args.seconds
+            settle = f"{args.settle:.0f} s to settle, then " if args.settle else ""
+            say(f"   all {args.senders} send after {begin:.0f} s; {settle}measuring for {seconds:.0f} s")
+            while recording.now() < begin + args.settle and not streams.errors() and len(streams.ended()) < args.senders:
+                time.sleep(max(0.01, min(1.0, begin + args.settle - recording.now())))
+            recording.settled()
             while recording.second() < seconds and not streams.errors() and len(streams.ended()) < args.senders:
                 if meanwhile:
                     seconds = meanwhile(recording) or seconds
