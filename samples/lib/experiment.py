@@ -378,6 +378,8 @@ class Recording:
         began = [sender["begin_s"] for sender in senders.values() if sender["begin_s"] is not None]
         if len(began) < len(self.network.senders):
             raise Failed(f"something arrived from {len(began)} of {len(self.network.senders)} senders")
+        # While all of them send.
+        end = min([end, *(last[name] for name in done)])
         run.update(self.extra, measured=[min(max(began) + self.network.args.settle, end), end], notes=[*run["notes"], *notes])
         for name, sender in senders.items():
             sender["qps"] = self.network.args.qps
