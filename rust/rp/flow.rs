@@ -120,6 +120,13 @@ struct Departure {
     cpu: u32,
 }
 
+impl Departure {
+    /// When nothing can overtake it any more, on whatever CPU.
+    fn settled_ns(&self) -> u64 {
+        self.at_ns.saturating_add(SETTLE_NS)
+    }
+}
+
 /// A flow.
 #[pin_data]
 pub(crate) struct Flow {
@@ -249,7 +256,7 @@ impl Inner {
         if left.cpu == this_cpu() {
             0
         } else {
-            left.at_ns.saturating_add(SETTLE_NS)
+            left.settled_ns()
         }
     }
 
@@ -297,11 +304,10 @@ impl Inner {
 
     /// Nothing is held or on its way, and what left can't be overtaken any more.
     fn is_idle(&self, now_ns: u64) -> bool {
-        let settled = |left: &Departure| left.at_ns.saturating_add(SETTLE_NS) <= now_ns;
         self.held.is_empty()
             && !self.releasing
-            && settled(&self.requests_left)
-            && settled(&self.responses_left)
+            && self.requests_left.settled_ns() <= now_ns
+            && self.responses_left.settled_ns() <= now_ns
     }
 
     /// Nothing of a direction is held or on its way: what comes now is first.

@@ -419,16 +419,23 @@ def experiment(network, way, meanwhile=None, mark=None, notes=()):
         try:
             streams.wait_all_send()
             begin, seconds = recording.now(), args.seconds
+
+            def goes_on():
+                return not streams.errors() and len(streams.ended()) < args.senders
+
+            def rest(left):
+                time.sleep(max(0.01, min(1.0, left)))
+
             settle = f"{args.settle:.0f} s to settle, then " if args.settle else ""
             say(f"   all {args.senders} send after {begin:.0f} s; {settle}measuring for {seconds:.0f} s")
-            while recording.now() < begin + args.settle and not streams.errors() and len(streams.ended()) < args.senders:
-                time.sleep(max(0.01, min(1.0, begin + args.settle - recording.now())))
+            while recording.now() < begin + args.settle and goes_on():
+                rest(begin + args.settle - recording.now())
             recording.settled()
-            while recording.second() < seconds and not streams.errors() and len(streams.ended()) < args.senders:
+            while recording.second() < seconds and goes_on():
                 if meanwhile:
                     seconds = meanwhile(recording) or seconds
                 recording.tell(seconds)
-                time.sleep(max(0.01, min(1.0, seconds - recording.second())))
+                rest(seconds - recording.second())
             end, errors, done = recording.now(), streams.errors(), streams.ended()
             recording.stop()
         finally:

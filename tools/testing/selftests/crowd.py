@@ -11,33 +11,16 @@ from lab import *
 from rp import Pairs
 
 QPS = 2000
-STALE = 5
 
 
 def setup():
-    fresh()
-
-
-def fresh():
     global net, h1, h2
-    if "net" in globals():
-        net.down()
-    Module.load()
     net = Network(2)
     h1, h2 = net.hosts
 
 
-def live_qps(host):
-    text = run("rdma", "resource", "show", "qp", fail=False)
-    return sum(f"link {host.device}/" in line and "type GSI" not in line for line in text.splitlines())
-
-
-def cnp(qpn):
-    return h2.to(h1, roce.cnp(h2.ip, h1.ip, qpn))
-
-
 def mark(qpn):
-    return h1.to(h2, roce.udp_ip(h1.ip, h2.ip, roce.bth(roce.RC_WRITE_ONLY, qpn, STALE) + roce.reth(), ecn=roce.CE))
+    return h1.to(h2, marked_write(h1, h2, qpn))
 
 
 def limit_all(qpns, seconds=40):
@@ -46,7 +29,7 @@ def limit_all(qpns, seconds=40):
     missing = list(qpns)
     while missing and time.monotonic() < end:
         for at in range(0, len(missing), 200):
-            h2.sender.send_all([cnp(qpn) for qpn in missing[at:at + 200]])
+            rp.send_cnps(h1, h2, missing[at:at + 200])
             time.sleep(0.05)
         time.sleep(0.2)
         seen = rp.state(h1)
@@ -75,10 +58,10 @@ def two_thousand_qps_are_limited_at_once_and_their_memory_comes_back():
         pairs.finish(30)
         # All at once.
         started = time.monotonic()
-        for ends in tool, pairs.left, pairs.right:
-            ends.kill()
-            ends.process.wait()
-        check(wait_until(lambda: not live_qps(h1), 60, 0.2), "QPs are left")
+        tool.kill()
+        pairs.kill()
+        tool.process.wait()
+        check(wait_until(lambda: not h1.live_qps(), 60, 0.2), "QPs are left")
         gone = time.monotonic() - started
         check(wait_until(lambda: h1.counters()["rp_limited_qps"] == 0, 30, 0.2), f"rp_limited_qps: {h1.counters()['rp_limited_qps']}")
         note(f"gone after {gone:.1f} s, forgotten after {time.monotonic() - started:.1f} s")
@@ -102,9 +85,7 @@ def a_qpn_that_comes_again_inherits_nothing():
     limited.post("write", 1)
     time.sleep(0.5)
     check(rp.state(h1)[qpn].held > 0, "nothing is held")
-    for tool in limited.left, limited.right:
-        tool.kill()
-        tool.process.wait()
+    limited.kill()
     for host in h1, h2:
         host.renew_device()
     again = Pairs(h1, h2)
@@ -132,7 +113,7 @@ def debugfs_is_read_while_thousands_of_qps_come_and_go():
     started, made, seen, worst, lines = time.monotonic(), 0, set(), 0, 0
     while time.monotonic() - started < seconds:
         qps, peers = load.crowd(tool, h2.ip, 50), load.crowd(other, h1.ip, 50)
-        h2.sender.send_all([cnp(qp.qpn) for qp in qps])
+        rp.send_cnps(h1, h2, qps)
         h1.sender.send_all([mark(qp.qpn) for qp in peers])
         for host in h1, h2:
             before = time.monotonic()

@@ -5,7 +5,6 @@ import rp
 from lab import *
 from rp import Pairs, limit
 
-STALE = 5
 
 
 def setup():
@@ -36,7 +35,7 @@ class Histograms:
 
 
 def mark(qp):
-    return h1.to(h2, roce.udp_ip(h1.ip, h2.ip, roce.bth(roce.RC_WRITE_ONLY, qp.qpn, STALE) + roce.reth(), ecn=roce.CE))
+    return h1.to(h2, marked_write(h1, h2, qp.qpn))
 
 
 @case

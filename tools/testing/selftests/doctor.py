@@ -38,17 +38,9 @@ NOT_HERE = {"cnp_no_memory"}
 
 def setup():
     global net, h1, h2, h3
-    if not shutil.which("rxecc"):
-        raise Skip("no rxecc in PATH: cargo build -p rxecc")
     net = Network(3)
     h1, h2, h3 = net.hosts
     rxecc(*PAPER)
-
-
-def rxecc(*words, status=0, prefix=()):
-    done = subprocess.run([*prefix, "rxecc", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
-    equal(done.returncode, status, f"rxecc {' '.join(words)}: {done.stdout}{done.stderr}: status")
-    return done.stdout + done.stderr
 
 
 def doctor(*words, prefix=()):
@@ -520,4 +512,4 @@ def every_check_of_the_documentation_was_seen_to_find_its_fault():
     equal(documented() - seen, NOT_HERE, "checks that found nothing")
 
 
-main(setup, ("ip", "tc", "nft", "rdma", "unshare"))
+main(setup, ("ip", "tc", "nft", "rdma", "unshare", "rxecc"))

@@ -18,13 +18,11 @@ from rp import Pairs
 os.environ.pop("RXE_CC_REPORTS", None)
 
 FAULTS = f"{rp.DEBUGFS}/failslab"
-STALE = 5
 
 
 def setup():
     global net, h1, h2
-    if not os.path.isdir(f"{rp.DEBUGFS}/rxe_cc"):
-        run("mount", "-t", "debugfs", "none", rp.DEBUGFS, fail=False)
+    rp.need_debugfs()
     if not os.path.isdir(FAULTS):
         raise Skip("this kernel has no CONFIG_FAILSLAB: try scripts/lab run --kernel debug")
     if not os.path.exists(f"{FAULTS}/require-start"):
@@ -67,10 +65,6 @@ def only_the_modules(where=None):
     put("require-end", hex(end))
 
 
-def mark(qpn):
-    return h1.to(h2, roce.udp_ip(h1.ip, h2.ip, roce.bth(roce.RC_WRITE_ONLY, qpn, STALE) + roce.reth(), ecn=roce.CE))
-
-
 @case
 def a_load_with_a_failed_allocation_is_refused_or_works_and_leaves_nothing():
     path = os.environ.get("RXE_CC_KO")
@@ -105,8 +99,8 @@ def a_load_with_a_failed_allocation_is_refused_or_works_and_leaves_nothing():
 @case
 def a_device_whose_allocations_fail_is_not_controlled_and_works_as_without():
     prepare()
-    controlled = 0
-    for number in range(1, 200, 1 if load.LONG else 14):
+    controlled, numbers = 0, range(1, 200, 1 if load.LONG else 14)
+    for number in numbers:
         h2.remove_device()
         only_the_modules()
         put("interval", number)
@@ -117,8 +111,8 @@ def a_device_whose_allocations_fail_is_not_controlled_and_works_as_without():
         here = os.path.isdir(OURS.format(h2.device))
         equal(os.path.isdir(f"{h2.sys}/class/net/eth0/ecn"), here, "knobs there, as counters are")
         controlled += here
-    note(f"{controlled} of {number} devices were controlled")
-    check(controlled < number, "no allocation failed")
+    note(f"{controlled} of {len(numbers)} devices were controlled")
+    check(controlled < len(numbers), "no allocation failed")
     put("times", -1)
     put("interval", 1)
     # The last one, wherever it stands, and a whole one.
@@ -138,18 +132,16 @@ def traffic_goes_on_while_allocations_fail_at_random():
     started = time.monotonic()
     while time.monotonic() - started < (60 if load.LONG else 10):
         pairs = Pairs(h1, h2, 4)
-        for qp in pairs.ours:
-            h2.sender.send_all([h2.to(h1, roce.cnp(h2.ip, h1.ip, qp.qpn))] * 3)
+        rp.send_cnps(h1, h2, pairs.ours, 3)
         for qp in pairs.theirs:
-            h1.sender.send_all([mark(qp.qpn)] * 20)
+            h1.sender.send_all([h1.to(h2, marked_write(h1, h2, qp.qpn))] * 20)
         pairs.post("write", 1, 256 << 10)
         pairs.post("read", 1, 64 << 10)
         for knob in "roce_rp/rpg_ai_rate", "roce_np/min_time_between_cnps":
             h1.write(knob, h1.knob(knob))
         rp.state(h1)
         pairs.finish(30)
-        for tool in pairs.left, pairs.right:
-            tool.close()
+        pairs.close()
     put("probability", 0)
     time.sleep(0.5)
     sender, receiver = (change.now() for change in changes)
@@ -174,8 +166,7 @@ def the_module_goes_while_allocations_fail():
         quiet()
         Module.load()
         pairs.finish(30)
-        for tool in pairs.left, pairs.right:
-            tool.close()
+        pairs.close()
 
 
 main(setup, ("ip", "tc", "nft", "rdma"))

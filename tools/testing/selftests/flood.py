@@ -15,7 +15,6 @@ from load import Flood
 from rp import Pairs
 
 SECONDS = 60 if load.LONG else 4
-STALE = 5
 # Real ones, by a dilation of 1000.
 FLOOR_MBPS, MONITOR_MS, WINDOW_MS = 4, 100, 50
 
@@ -52,6 +51,11 @@ class Traffic:
     def start(self):
         self.pairs.post("write", 2 * SECONDS)
         return self
+
+    def gave_up(self):
+        """It repeated itself too often: the QP is in error, and CNPs for it are ignored."""
+        text = run("rdma", "resource", "show", "qp")
+        return any(f"link {h1.device}/" in line and f" lqpn {self.qpn} " in line and " state ERR " in line for line in text.splitlines())
 
     def arrived(self):
         """Bytes at h2, repetitions included."""
@@ -90,7 +94,9 @@ def a_flood_of_right_cnps_cuts_once_in_a_monitor_period_and_not_below_the_floor(
     note(f"{sent} CNPs sent, {rate(sent, seconds)}; {came} came, {rate(came, seconds)}; {got['rp_rate_cuts']} cuts in {seconds:.1f} s;"
          f" h2 got {arrived * 8 / seconds / 1e6:.2f} Mb/s meanwhile")
     check(1000 < came <= sent, f"{came} CNPs came of {sent}")
-    equal(got.get("rp_cnp_ignored", 0), 0, "rp_cnp_ignored")
+    if sent > came and traffic.gave_up():
+        raise Skip(f"the machine lost {sent - came} frames, and the QP gave up waiting for ACKs")
+    equal(got.get("rp_cnp_ignored", 0), 0, f"rp_cnp_ignored (all: {got})")
     # One at once, one at the end of each period, the last one after the flood.
     check(3 <= got["rp_rate_cuts"] <= (seconds + 0.6) * 1000 / MONITOR_MS + 2, f"{got['rp_rate_cuts']} cuts in {seconds:.1f} s")
     check(len(seen) > 5 and min(seen) >= FLOOR_MBPS * 1e6, f"Rc fell to {min(seen, default=None)}")
@@ -147,7 +153,7 @@ def a_flood_of_spoofed_cnps_does_nothing_but_count():
 
 
 def marks(qps):
-    return [h1.to(h2, roce.udp_ip(h1.ip, h2.ip, roce.bth(roce.RC_WRITE_ONLY, qp.qpn, STALE) + roce.reth(), ecn=roce.CE)) for qp in qps]
+    return [h1.to(h2, marked_write(h1, h2, qp.qpn)) for qp in qps]
 
 
 @case
@@ -193,7 +199,7 @@ def a_flood_of_forged_marks_gives_no_cnp():
         frames += [
             right[:-1] + bytes([right[-1] ^ rng.randrange(1, 256)]),
             roce.udp_ip("10.0.0.66", h2.ip, body, ecn=roce.CE),
-            roce.udp_ip(h1.ip, h2.ip, roce.bth(roce.RC_WRITE_ONLY, rng.randrange(1 << 12, 1 << 24), STALE) + roce.reth(), ecn=roce.CE),
+            marked_write(h1, h2, rng.randrange(1 << 12, 1 << 24)),
         ]
     log = Log()
     log.lines()

@@ -16,7 +16,6 @@ from lab import *
 
 COUNT = 1_000_000 if os.environ.get("RXE_CC_LONG") else 100_000
 SEED = int(os.environ.get("FUZZ_SEED", random.SystemRandom().randrange(1 << 32)))
-STALE = 5
 
 
 def setup():

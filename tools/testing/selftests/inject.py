@@ -14,16 +14,8 @@ from lab import *
 
 def setup():
     global net, h1, h2
-    if not shutil.which("rxecc"):
-        raise Skip("no rxecc in PATH: cargo build -p rxecc")
     net = Network(2, "--ipv6")
     h1, h2 = net.hosts
-
-
-def rxecc(*words, status=0):
-    done = subprocess.run(["rxecc", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
-    equal(done.returncode, status, f"rxecc {' '.join(map(str, words))}: {done.stdout}{done.stderr}: status")
-    return done.stdout + done.stderr
 
 
 def pair(kind="rc", family=""):
@@ -199,4 +191,4 @@ def the_examples_of_the_help_work_as_printed():
         rxecc("inject", *words)
 
 
-main(setup, ("ip", "tc", "nft", "rdma"))
+main(setup, ("ip", "tc", "nft", "rdma", "rxecc"))

@@ -6,7 +6,6 @@ import random
 
 from lab import *
 
-STALE = 5
 LONG = bool(os.environ.get("RXE_CC_LONG"))
 
 
@@ -17,7 +16,7 @@ def setup():
 
 
 def mark(qpn, src=None):
-    return roce.udp_ip((src or h1).ip, h2.ip, roce.bth(roce.RC_WRITE_ONLY, qpn, STALE) + roce.reth(), ecn=roce.CE)
+    return marked_write(src or h1, h2, qpn)
 
 
 def received(host):
@@ -290,7 +289,7 @@ def link_down_and_up_under_marks():
         run("ip", "-n", h2.namespace, "link", "set", "eth0", "down")
         time.sleep(0.1)
         run("ip", "-n", h2.namespace, "link", "set", "eth0", "up")
-    run("ip", "-n", h2.namespace, "neigh", "replace", h1.ip, "lladdr", mac_text(h1.mac), "dev", "eth0", "nud", "permanent")
+    h2.knows(h1.ip, h1.mac)
     change = Change(h2)
     check(wait_until(lambda: change.now().get("np_cnp_sent", 0) > 0, 3), "no CNP after the link came up again")
 

@@ -4,7 +4,6 @@ own namespace, and of no others.
 """
 from lab import *
 
-STALE = 5
 
 
 def setup():

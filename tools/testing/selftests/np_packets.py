@@ -7,7 +7,6 @@ mark must give one CNP. Whatever the verdict, rxe gets the packet.
 """
 from lab import *
 
-STALE = 5
 PEER = 0x33
 
 

@@ -10,7 +10,6 @@ Upper bounds are loose, the machine may be busy.
 """
 from lab import *
 
-STALE = 5
 MS = 1_000_000
 
 
@@ -21,7 +20,7 @@ def setup():
 
 
 def mark(qp, src=None, psn=STALE, **fields):
-    return roce.udp_ip((src or h1).ip, h2.ip, roce.bth(roce.RC_WRITE_ONLY, qp.qpn, psn) + roce.reth(), ecn=roce.CE, **fields)
+    return marked_write(src or h1, h2, qp.qpn, psn, **fields)
 
 
 def send(packet, src=None):

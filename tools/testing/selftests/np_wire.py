@@ -11,7 +11,6 @@ from lab import *
 # One real CNP of a ConnectX-5, from a public measurement.
 CONNECTX5 = bytes.fromhex("45c2003cece64000401139060a0000020a000001000012b7002800008100ffff"
                           "4000003300000000000000000000000000000000000000008bc6384b")
-STALE = 5
 
 
 def setup():

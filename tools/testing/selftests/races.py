@@ -58,8 +58,7 @@ def knobs_are_written_under_traffic_without_an_error():
     note(f"{touched} writes, {got.get('rp_cnp_handled', 0)} CNPs handled, {got.get('rp_rate_cuts', 0)} cuts, {got.get('rp_rate_increases', 0)} increases")
     check(all(alive) and min(touched) > 100, f"writers: {alive}, {touched}")
     check(got.get("rp_cnp_handled", 0) > 10, f"{got}")
-    for tool in pairs.left, pairs.right:
-        tool.close()
+    pairs.close()
 
 
 @case
@@ -83,12 +82,10 @@ def everything_is_read_while_it_goes():
         elif how == "down":
             for state in "down", "up":
                 run("ip", "-n", h1.namespace, "link", "set", "eth0", state)
-            run("ip", "-n", h1.namespace, "neigh", "replace", h2.ip, "lladdr", mac_text(h2.mac), "dev", "eth0", "nud", "permanent")
+            h1.knows(h2.ip, h2.mac)
         elif how == "relink":
             h1.renew_device()
-        for tool in pairs.left, pairs.right:
-            tool.kill()
-            tool.process.wait()
+        pairs.kill()
         h1.set(dilation=1)
     note(f"{counts}; files read: {[reader.touched() for reader in readers]}")
     check(all(reader.running() for reader in readers), "a reader died")

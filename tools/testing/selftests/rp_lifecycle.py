@@ -42,11 +42,6 @@ def holding(mbps=1, count=4, messages=4, least=20, timeout=14):
     return pairs
 
 
-def live_qps(host):
-    text = run("rdma", "resource", "show", "qp", fail=False)
-    return sum(f"link {host.device}/" in line and "type GSI" not in line for line in text.splitlines())
-
-
 def nothing_held(host, seconds=1.0):
     check(wait_until(lambda: host.counters().get("rp_held_packets", 0) == 0, seconds), f"rp_held_packets: {host.counters().get('rp_held_packets')}")
 
@@ -60,8 +55,8 @@ def sixteen_qps_at_1_mbps_go_within_a_second_of_their_process():
     started = time.monotonic()
     pairs.left.process.kill()
     steps = []
-    while live_qps(h1) and time.monotonic() - started < 60:
-        left, still = live_qps(h1), h1.counters()["rp_held_packets"]
+    while h1.live_qps() and time.monotonic() - started < 60:
+        left, still = h1.live_qps(), h1.counters()["rp_held_packets"]
         if not steps or steps[-1][1:] != (left, still):
             steps.append((round((time.monotonic() - started) * 1e3), left, still))
         time.sleep(0.01)
@@ -120,7 +115,7 @@ def the_normal_end_of_a_stream_at_2_mbps():
 def a_perftest_client_killed_at_1_mbps():
     rp.fix_rate(h1, 1)
     stream = Stream(h1, h2, "-s", "16384", "-D", "15", "-q", "16")
-    wait_until(lambda: live_qps(h1) >= 16, 20)
+    wait_until(lambda: h1.live_qps() >= 16, 20)
     time.sleep(1.5)
     rp.send_cnps(h1, h2, [line for line in rp.state(h1).values() if line.kind == "RC"])
     time.sleep(1)
@@ -131,7 +126,7 @@ def a_perftest_client_killed_at_1_mbps():
     started = time.monotonic()
     for pid in clients:
         os.kill(pid, 9)
-    gone = wait_until(lambda: not live_qps(h1), 60)
+    gone = wait_until(lambda: not h1.live_qps(), 60)
     seconds = time.monotonic() - started
     note(f"{held} held, QPs gone after {seconds * 1e3:.0f} ms")
     check(gone, "the QPs do not go")
@@ -163,8 +158,7 @@ def rmmod_in_mid_stream_loses_and_reorders_nothing():
         Module.load()
         equal(h1.counters()["rp_held_packets"], 0, "held after a reload")
         equal(h1.knob("roce_rp/rate_to_set_on_first_cnp"), "0", "a knob after a reload")
-        pairs.left.close()
-        pairs.right.close()
+        pairs.close()
 
 
 @case
@@ -177,7 +171,7 @@ def rmmod_while_everything_is_on_fire():
         pairs.left.process.kill()
         Module.unload()
         Module.load()
-        check(wait_until(lambda: not live_qps(h1), 10), "QPs are left")
+        check(wait_until(lambda: not h1.live_qps(), 10), "QPs are left")
         pairs.left.process.wait()
         pairs.right.close()
 
@@ -277,10 +271,8 @@ def random_ends_in_random_order():
             pairs.left.process.wait()
             run("ip", "netns", "exec", h1.namespace, "rdma", "link", "add", h1.device, "type", "rxe", "netdev", "eth0")
             h1._gids.clear()
-        for tool in pairs.left, pairs.right:
-            tool.kill()
-            tool.process.wait()
-        check(wait_until(lambda: not live_qps(h1) and not live_qps(h2), 10), f"round {number} ({how}): QPs are left")
+        pairs.kill()
+        check(wait_until(lambda: not h1.live_qps() and not h2.live_qps(), 10), f"round {number} ({how}): QPs are left")
         if how == "off":
             h1.enable("roce_rp", True)
         nothing_held(h1)
@@ -302,7 +294,7 @@ def memory_comes_back():
             pairs.left.kill()
             pairs.left.process.wait()
             pairs.right.close()
-        wait_until(lambda: not live_qps(h1), 10)
+        wait_until(lambda: not h1.live_qps(), 10)
         time.sleep(2.5)
     rounds(2)
     before = unreclaimable()

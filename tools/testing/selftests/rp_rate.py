@@ -202,7 +202,7 @@ def requests_and_read_responses_of_a_qp_share_its_rate():
 def ack_delays_ms(dump):
     """From the arrival of a request that asks for an ACK to the ACK."""
     waiting, delays = {}, []
-    for f in rp.frames(dump):
+    for f in dump.frames():
         p = f.packet
         if not p.outgoing and rp.is_data(p) and p.ack & 0x80:
             waiting.setdefault(p.psn, f.time_ns)
@@ -244,7 +244,7 @@ def an_ack_does_not_overtake_held_read_responses():
     pairs.post("read", 1, 65536)
     pairs.post("write", 1, 64)
     pairs.finish()
-    sent = [f.packet for f in rp.frames(dump) if f.packet.outgoing and (rp.is_response(f.packet) or rp.is_ack(f.packet))]
+    sent = [f.packet for f in dump.frames() if f.packet.outgoing and (rp.is_response(f.packet) or rp.is_ack(f.packet))]
     psns = [p.psn for p in sent]
     equal(psns, sorted(psns), "PSNs of READ responses and the ACK behind them")
     check(rp.is_ack(sent[-1]) and len(sent) == 65, f"{len(sent)} packets, the last one {sent[-1].opcode:#x}")
@@ -275,8 +275,7 @@ def with_a_short_ack_timeout_nothing_is_held_for_longer_than_half_of_it():
         time.sleep(2)
         departures = Departures(dump)
         rates[timeout] = departures.bits() / 2e6
-        pairs.left.close()
-        pairs.right.close()
+        pairs.close()
     note(f"set 0.05 Mb/s, wire with ack timeout 12: {rates[12]:.2f} Mb/s, 13: {rates[13]:.3f} Mb/s")
     check(rates[12] > 1, f"{rates[12]:.2f} Mb/s: packets were held longer than half the ack timeout")
     check(rates[13] < 0.07, f"timeout 13: {rates[13]:.2f} Mb/s")

@@ -77,7 +77,7 @@ def replay(dump, qpn, knobs, line_mbps, dilation):
     events, as (time, copy)."""
     model = Rp(knobs, line_mbps, dilation)
     states = []
-    for f in rp.frames(dump):
+    for f in dump.frames():
         p = f.packet
         if not p.outgoing and p.opcode == roce.CNP and p.dest_qp == qpn:
             model.cnp(f.time_ns)
@@ -193,7 +193,7 @@ def at_most_one_cut_in_a_monitor_period():
         time.sleep(0.01)
     time.sleep(0.6)
     line = rp.state(h1)[qp.qpn]
-    times = [f.time_ns for f in rp.frames(dump) if f.packet.opcode == roce.CNP]
+    times = [f.time_ns for f in dump.frames() if f.packet.opcode == roce.CNP]
     span = (times[-1] - times[0]) / 1e9
     got = change.now()
     note(f"{len(times)} CNPs in {span:.2f} s: {line.cuts} cuts")
@@ -341,8 +341,7 @@ def only_with_np_and_rp_on_the_stream_slows_down():
                 check(mbps < 2.5, f"{what}: {mbps:.1f} Mb/s at a rate of 2")
             else:
                 check(mbps > 3, f"{what}: {mbps:.1f} Mb/s, nobody limits")
-            pairs.left.close()
-            pairs.right.close()
+            pairs.close()
 
 
 @case
@@ -362,8 +361,7 @@ def the_qps_priority_decides_never_the_cnps():
             change.settle(rp_cnp_ignored=3, rp_cnp_disabled=3)
         line = rp.state(h1).get(pairs.ours[0].qpn)
         equal(bool(line and line.limited), limited, f"limited with priorities {off} off")
-        pairs.left.close()
-        pairs.right.close()
+        pairs.close()
 
 
 @case
@@ -395,8 +393,7 @@ def the_limiter_goes_off_and_the_state_goes_one_second_times_s_after_the_last_cn
         check_time(gone <= dilation + 2.5, f"the state was gone only {gone:.2f} s after the CNP")
         equal(h1.counters()["rp_limited_qps"], 0, "rp_limited_qps")
         pairs.finish()
-        pairs.left.close()
-        pairs.right.close()
+        pairs.close()
 
 
 @case

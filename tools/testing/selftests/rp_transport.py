@@ -133,8 +133,7 @@ def no_completion_error_with_many_qps_at_any_rate():
         pairs.post("write", max(1, size // MIB), min(size, MIB))
         pairs.finish(90)
         note(f"{count} QPs at {mbps} Mb/s: {time.monotonic() - started:.1f} s, retransmissions {repeats.now() or 'none'}")
-        pairs.left.close()
-        pairs.right.close()
+        pairs.close()
     equal(h1.counters()["rp_held_packets"], 0, "rp_held_packets")
 
 
@@ -151,8 +150,7 @@ def one_percent_loss_both_ways_gives_no_completion_error():
         got = repeats.now()
         note(f"{count} QPs at {mbps} Mb/s: {time.monotonic() - started:.1f} s, {got}")
         check(got, "nothing was lost")
-        pairs.left.close()
-        pairs.right.close()
+        pairs.close()
 
 
 @case
@@ -167,8 +165,7 @@ def one_percent_loss_both_ways_and_read():
             pairs.post("read", 8, 65536)
         pairs.finish(120)
         note(f"{count} QPs read at {mbps} Mb/s: {time.monotonic() - started:.1f} s")
-        pairs.left.close()
-        pairs.right.close()
+        pairs.close()
 
 
 @case

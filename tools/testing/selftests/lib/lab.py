@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import namedtuple
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -67,7 +68,7 @@ SPLAT = re.compile(
     r"|refcount|leaked|memory leak|UBSAN|KASAN|general protection|cleanup failed|panicked|stuck for|RIP:|Call Trace"
     r"|unregister_netdevice: waiting|use-after-free|kobject.*(duplicate|tried)"
     # What kernels with more checks say beyond that.
-    r"|turning off the locking|non-static key|list_\w+ corruption|ODEBUG|ref_tracker|kmemleak: Cannot|detected stalls?\b")
+    r"|turning off the locking|non-static key|list_\w+ corruption|ODEBUG|ref_tracker: (?!memory allocation failure)|kmemleak: Cannot|detected stalls?\b")
 
 
 class Log:
@@ -217,6 +218,10 @@ class Host:
         if self._sender:
             self._sender.socket.close()
 
+    def knows(self, ip, mac):
+        """So that no packet of a test waits for ARP."""
+        run("ip", "-n", self.namespace, "neigh", "replace", ip, "lladdr", mac_text(mac), "dev", "eth0", "nud", "permanent")
+
     # Device
 
     def remove_device(self):
@@ -231,6 +236,10 @@ class Host:
         QPNs from the beginning."""
         self.remove_device()
         self.add_device()
+
+    def live_qps(self):
+        text = run("rdma", "resource", "show", "qp", fail=False)
+        return sum(f"link {self.device}/" in line and "type GSI" not in line for line in text.splitlines())
 
     # Knobs
 
@@ -364,12 +373,11 @@ class Network:
             file.write("0")
         self.hosts = [Host(n) for n in range(1, hosts + 1)]
         for host in self.hosts:
-            # So that no packet of a test waits for ARP.
             for other in self.hosts:
                 if other is not host:
-                    run("ip", "-n", host.namespace, "neigh", "replace", other.ip, "lladdr", mac_text(other.mac), "dev", "eth0", "nud", "permanent")
+                    host.knows(other.ip, other.mac)
                     if "--ipv6" in options:
-                        run("ip", "-n", host.namespace, "neigh", "replace", other.ip6, "lladdr", mac_text(other.mac), "dev", "eth0", "nud", "permanent")
+                        host.knows(other.ip6, other.mac)
         self.up = True
 
     def port(self, hosts, *options):
@@ -392,6 +400,27 @@ class Network:
 
 def mac_text(mac):
     return ":".join(f"{byte:02x}" for byte in mac)
+
+
+# Packets ----------------------------------------------------------------------------
+
+# A PSN that a QP which was just made does not expect.
+STALE = 5
+
+
+def marked_write(source, target, qpn, psn=STALE, **fields):
+    """The IP packet of a WRITE with a CE mark, from one host to another one's QP."""
+    return roce.udp_ip(source.ip, target.ip, roce.bth(roce.RC_WRITE_ONLY, qpn, psn) + roce.reth(), ecn=roce.CE, **fields)
+
+
+# The user's command -------------------------------------------------------------------
+
+def rxecc(*words, status=0, prefix=()):
+    """All its output; `prefix` runs it."""
+    words = [str(word) for word in words]
+    done = subprocess.run([*prefix, "rxecc", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+    equal(done.returncode, status, f"rxecc {' '.join(words)}: {done.stdout}{done.stderr}: status")
+    return done.stdout + done.stderr
 
 
 # QPs ------------------------------------------------------------------------------
@@ -537,6 +566,10 @@ class Stream:
             self.process.wait()
 
 
+# A RoCE frame of a capture; size: on the wire, without FCS.
+Frame = namedtuple("Frame", "time_ns size packet")
+
+
 class Dump:
     """tcpdump on a host, headers only; from its making on. Read it after stop."""
 
@@ -574,8 +607,7 @@ class Dump:
             raise roce.Lost(f"tcpdump on {self.host.name} lost packets, nothing can be said: {text.strip()[-200:]}")
 
     def frames(self):
-        """(time in ns, length of the frame, roce.Packet) of each; a packet is outgoing
-        by the host's MAC address."""
+        """The RoCE frames; a packet is outgoing by the host's MAC address."""
         self.stop()
         own = self.host.mac
         with open(self.path, "rb") as file:
@@ -592,11 +624,11 @@ class Dump:
             time_ns = seconds * 1_000_000_000 + part * scale
             packet = roce.Packet.read(frame, time_ns, frame[6:12] == own)
             if packet and time_ns >= self.since_ns:
-                yield time_ns, length, packet
+                yield Frame(time_ns, length, packet)
 
     def packets(self):
-        for _, _, packet in self.frames():
-            yield packet
+        for frame in self.frames():
+            yield frame.packet
 
 
 def forget_captures():

@@ -179,10 +179,14 @@ class Line:
             self.limited = self.phase != "unlimited"
 
 
-def state(host):
-    """QPN -> Line."""
+def need_debugfs():
     if not os.path.isdir(f"{DEBUGFS}/rxe_cc"):
         subprocess.run(["mount", "-t", "debugfs", "none", DEBUGFS], stderr=subprocess.DEVNULL)
+
+
+def state(host):
+    """QPN -> Line."""
+    need_debugfs()
     try:
         with open(f"{DEBUGFS}/rxe_cc/{host.device}/qps") as file:
             lines = [Line(text) for text in file if not text.startswith("#")]
@@ -224,6 +228,16 @@ class Pairs:
         for number, qp in enumerate(self.ours):
             qp.poll(self.posted[number], seconds)
             self.posted[number] = 0
+
+    def close(self):
+        self.left.close()
+        self.right.close()
+
+    def kill(self):
+        """Both processes, as kill -9 does."""
+        for tool in self.left, self.right:
+            tool.kill()
+            tool.process.wait()
 
 
 def copy_program():
@@ -269,20 +283,6 @@ class Copy:
 
 # Captures -----------------------------------------------------------------------
 
-class Frame:
-    """A RoCE frame of a capture; size: on the wire, without FCS."""
-
-    __slots__ = ("time_ns", "size", "packet")
-
-    def __init__(self, time_ns, size, packet):
-        self.time_ns, self.size, self.packet = time_ns, size, packet
-
-
-def frames(dump):
-    for frame in dump.frames():
-        yield Frame(*frame)
-
-
 def is_response(packet):
     return 0x0D <= packet.opcode <= 0x10
 
@@ -306,7 +306,7 @@ class Departures(list):
     def __init__(self, dump=None, since_ns=0, until_ns=1 << 63, want=is_data):
         super().__init__()
         self.before = []
-        for f in frames(dump) if dump else []:
+        for f in dump.frames() if dump else []:
             if f.packet.outgoing and f.time_ns <= until_ns and want(f.packet):
                 (self if f.time_ns >= since_ns else self.before).append(f)
 
@@ -401,7 +401,7 @@ def check_order(departures, what, dump=None, pairs=None):
     With `dump` the answers are looked at, with `pairs` each QP's own only."""
     acks = []
     if dump:
-        acks = [f.packet for f in frames(dump) if not f.packet.outgoing and f.packet.opcode == roce.RC_ACK]
+        acks = [f.packet for f in dump.frames() if not f.packet.outgoing and f.packet.opcode == roce.RC_ACK]
     ours = {theirs.qpn: own.qpn for own, theirs in zip(pairs.ours, pairs.theirs)} if pairs else {}
 
     def arrived(qpn):
