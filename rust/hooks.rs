@@ -30,74 +30,69 @@ use kernel::sync::{rcu, ArcBorrow};
 /// UDP, in the IP header.
 const IPPROTO_UDP: u8 = 17;
 
-/// The IP header of a packet, as far as it is of interest.
-enum IpHeader {
-    V4([u8; IPV4_LEN]),
-    V6([u8; IPV6_LEN]),
-}
-
 /// A packet to UDP port 4791.
 pub(crate) struct Packet<'a> {
     skb: &'a SkBuff,
-    ip: IpHeader,
-    udp: [u8; UDP_LEN],
+    family: Family,
     /// Where the UDP header begins.
     udp_at: u32,
+    /// The length of the UDP header and of what follows, as the header says.
+    udp_len: u16,
     /// Differentiated services and ECN.
     pub(crate) tos: u8,
-    /// The sender's address.
-    pub(crate) source: Addr,
-    /// The destination's address.
-    pub(crate) dest: Addr,
 }
 
 impl<'a> Packet<'a> {
-    /// `None`: something else, or no whole UDP header, or a fragment.
+    /// `None`: something else, or no whole UDP header, or a fragment. IP has seen to it
+    /// that its header is in one piece.
     #[inline]
     fn parse(skb: &'a SkBuff, family: Family) -> Option<Self> {
-        let (ip, udp_at, tos, source, dest) = match family {
+        let (udp_at, tos) = match family {
             Family::V4 => {
-                let ip: [u8; IPV4_LEN] = skb.read(0)?;
+                let ip: &[u8; IPV4_LEN] = skb.linear().first_chunk()?;
                 // Offset and the more-fragments flag.
                 let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
                 if ip[9] != IPPROTO_UDP || fragment {
                     return None;
                 }
-                let [.., s0, s1, s2, s3, d0, d1, d2, d3] = ip;
-                (
-                    IpHeader::V4(ip),
-                    u32::from(ip[0] & 0xf) * 4,
-                    ip[1],
-                    Addr::V4([s0, s1, s2, s3]),
-                    Addr::V4([d0, d1, d2, d3]),
-                )
+                (u32::from(ip[0] & 0xf) * 4, ip[1])
             }
             Family::V6 => {
-                let ip: [u8; IPV6_LEN] = skb.read(0)?;
+                let ip: &[u8; IPV6_LEN] = skb.linear().first_chunk()?;
                 let udp_at = if ip[6] == IPPROTO_UDP {
                     IPV6_LEN as u32
                 } else {
                     skb.ipv6_header(IPPROTO_UDP)?
                 };
-                (
-                    IpHeader::V6(ip),
-                    udp_at,
-                    ip[0] << 4 | ip[1] >> 4,
-                    Addr::V6(*ip.get(8..)?.first_chunk()?),
-                    Addr::V6(*ip.get(24..)?.first_chunk()?),
-                )
+                (udp_at, ip[0] << 4 | ip[1] >> 4)
             }
         };
         let udp: [u8; UDP_LEN] = skb.read(udp_at)?;
         (u16::from_be_bytes([udp[2], udp[3]]) == UDP_PORT).then_some(Self {
             skb,
-            ip,
-            udp,
+            family,
             udp_at,
+            udp_len: u16::from_be_bytes([udp[4], udp[5]]),
             tos,
-            source,
-            dest,
         })
+    }
+
+    /// The sender's address.
+    pub(crate) fn source(&self) -> Addr {
+        self.addr(12, 8)
+    }
+
+    /// The destination's address.
+    pub(crate) fn dest(&self) -> Addr {
+        self.addr(16, 24)
+    }
+
+    /// The address at this place of an IPv4 or IPv6 header, which is whole.
+    fn addr(&self, v4_at: u32, v6_at: u32) -> Addr {
+        match self.family {
+            Family::V4 => Addr::V4(self.skb.read(v4_at).unwrap_or_default()),
+            Family::V6 => Addr::V6(self.skb.read(v6_at).unwrap_or_default()),
+        }
     }
 
     /// The ECN field.
@@ -118,7 +113,7 @@ impl<'a> Packet<'a> {
     /// Bytes from the BTH to the end of the ICRC, as the UDP header says; `None`
     /// when the packet is shorter than that or has no room for a BTH.
     pub(crate) fn transport_len(&self) -> Option<u32> {
-        let udp_len = u32::from(u16::from_be_bytes([self.udp[4], self.udp[5]]));
+        let udp_len = u32::from(self.udp_len);
         if udp_len < (UDP_LEN + BTH_LEN) as u32
             || self.udp_at.checked_add(udp_len)? > self.skb.len()
         {
@@ -148,12 +143,13 @@ impl<'a> Packet<'a> {
 
     fn computed_icrc(&self) -> Option<([u8; ICRC_LEN], [u8; ICRC_LEN])> {
         let bth = self.read::<BTH_LEN>(0)?;
-        let mut icrc: Icrc<KernelCrc32> = match &self.ip {
-            IpHeader::V4(ip) if self.udp_at == IPV4_LEN as u32 => {
-                Icrc::start_v4(ip, &self.udp, &bth)
+        let udp = self.skb.read(self.udp_at)?;
+        let mut icrc: Icrc<KernelCrc32> = match self.family {
+            Family::V4 if self.udp_at == IPV4_LEN as u32 => {
+                Icrc::start_v4(&self.skb.read(0)?, &udp, &bth)
             }
-            IpHeader::V6(ip) if self.udp_at == IPV6_LEN as u32 => {
-                Icrc::start_v6(ip, &self.udp, &bth)
+            Family::V6 if self.udp_at == IPV6_LEN as u32 => {
+                Icrc::start_v6(&self.skb.read(0)?, &udp, &bth)
             }
             _ => return None,
         };
@@ -218,11 +214,10 @@ impl NetfilterHooks for Tables {
                 in_dev,
                 packet: &packet,
             };
-            let bth = packet.bth();
             if packet.ecn() == Ecn::Ce {
-                np::marked(&received, bth.as_ref());
+                np::marked(&received);
             }
-            match bth {
+            match packet.bth() {
                 Some(bth) if bth.opcode == opcode::CNP => {
                     rp::cnp_received(&received, &bth);
                     true

@@ -23,7 +23,7 @@
 use crate::{
     device::{Device, DeviceEntry},
     linux::{
-        hrtimer::now_ns,
+        hrtimer::{coarse_ticks, now_ns},
         rdma::{QpContext, QpType},
         rhashtable::Entry,
     },
@@ -47,7 +47,7 @@ pub(crate) type QpEntry = Entry<2, Qp>;
 
 /// A context that was not verified for so long says nothing any more.
 const STALE_NS: u64 = 200_000_000;
-/// From this age on a context is verified when a packet comes. With [`SEEN_SHIFT`]
+/// From this age on a context is verified when a packet comes. With [`SEEN_HZ`]
 /// and the worker's latency this is well before it is stale.
 const VERIFY_NS: u64 = 60_000_000;
 /// A packet from another address than the peer's makes a context that is older
@@ -60,8 +60,8 @@ const ABSENT_NS: u64 = STALE_NS;
 const IDLE_NS: u64 = 5_000_000_000;
 /// The same while its rate is limited.
 pub(crate) const LIMITED_IDLE_NS: u64 = 1_000_000_000;
-/// Packets of one QPN are looked at for its context once in 2^25 ns = 34 ms.
-const SEEN_SHIFT: u32 = 25;
+/// Packets of one QPN are looked at for its context so often a second.
+const SEEN_HZ: u64 = 30;
 /// QPNs of one device without a context at one time.
 const UNRESOLVED_MAX: u32 = 1024;
 /// QPs in the worker's queue.
@@ -88,9 +88,9 @@ impl Seen {
 
     /// Whether this is the first packet for the QPN in this tick.
     #[inline]
-    fn is_first(&self, qpn: u32, now_ns: u64) -> bool {
-        // The QPN has 24 bits, the tick 39 (580 years).
-        let mark = u64::from(qpn) << 40 | now_ns >> SEEN_SHIFT;
+    fn is_first(&self, qpn: u32, tick: u64) -> bool {
+        // The QPN has 24 bits, the tick as many as centuries take.
+        let mark = u64::from(qpn) << 40 | tick;
         match self.0.get(qpn as usize % Self::SLOTS) {
             Some(slot) if slot.load(Ordering::Relaxed) != mark => {
                 slot.store(mark, Ordering::Relaxed);
@@ -227,10 +227,9 @@ pub(crate) fn for_each(tables: &Tables, device: &Device, mut f: impl FnMut(&QpEn
 /// A packet for `qpn` came: sees to it that its context is known and fresh.
 #[inline]
 pub(crate) fn touch(tables: &Tables, device: ArcBorrow<'_, DeviceEntry>, qpn: u32) {
-    let now_ns = now_ns();
-    if qpn > 1 && device.seen.is_first(qpn, now_ns) {
+    if qpn > 1 && device.seen.is_first(qpn, coarse_ticks::<SEEN_HZ>()) {
         if let Some(qp) = find(tables, device, qpn) {
-            consult(tables, &qp, None, now_ns);
+            consult(tables, &qp, None, now_ns());
         }
     }
 }

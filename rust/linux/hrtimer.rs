@@ -10,7 +10,7 @@
 //!
 //! C header: [`include/linux/hrtimer.h`](srctree/include/linux/hrtimer.h).
 
-use core::marker::PhantomData;
+use core::{marker::PhantomData, ptr};
 use kernel::{bindings, prelude::*, types::Opaque};
 
 /// Now, on the clock of all times in this module (CLOCK_MONOTONIC), in ns.
@@ -18,6 +18,15 @@ use kernel::{bindings, prelude::*, types::Opaque};
 pub(crate) fn now_ns() -> u64 {
     // SAFETY: No requirements.
     unsafe { bindings::ktime_get() as u64 }
+}
+
+/// A clock that costs one load: ticks of about 1/`TICK_HZ` s, whole ones of the kernel's.
+#[inline]
+pub(crate) fn coarse_ticks<const TICK_HZ: u64>() -> u64 {
+    const { assert!(TICK_HZ > 0 && TICK_HZ <= bindings::HZ as u64) };
+    // SAFETY: An aligned word that lives for ever; C reads it without a lock, too.
+    let jiffies = unsafe { ptr::read_volatile(&raw const bindings::jiffies) };
+    jiffies as u64 / (u64::from(bindings::HZ) / TICK_HZ)
 }
 
 /// The CPU that runs this; it may be another one right after, where preemption is on.

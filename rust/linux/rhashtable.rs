@@ -75,6 +75,17 @@ unsafe impl<const W: usize, T: Send + Sync> Send for Table<W, T> {}
 unsafe impl<const W: usize, T: Send + Sync> Sync for Table<W, T> {}
 
 impl<const W: usize, T: Send + Sync> Table<W, T> {
+    // The helper that looks entries up has these places built in.
+    const AS_IN_C: () = {
+        assert!(
+            mem::offset_of!(Entry<W, T>, head)
+                == mem::offset_of!(bindings::rxe_cc_table_entry, head)
+        );
+        assert!(
+            mem::offset_of!(Entry<W, T>, key) == mem::offset_of!(bindings::rxe_cc_table_entry, key)
+        );
+    };
+
     const PARAMS: bindings::rhashtable_params = bindings::rhashtable_params {
         nelem_hint: 0,
         key_len: (W * mem::size_of::<u32>()) as u16,
@@ -91,6 +102,7 @@ impl<const W: usize, T: Send + Sync> Table<W, T> {
 
     /// Makes an empty table. Sleeps.
     pub(crate) fn new() -> impl PinInit<Self, Error> {
+        let () = Self::AS_IN_C;
         try_pin_init!(Self {
             table <- Opaque::try_ffi_init(|place| {
                 // SAFETY: `place` is valid for writes; the parameters are copied.
@@ -109,7 +121,11 @@ impl<const W: usize, T: Send + Sync> Table<W, T> {
     ) -> Option<ArcBorrow<'a, Entry<W, T>>> {
         // SAFETY: The table is initialised; keys have the length that it was told.
         let found = unsafe {
-            bindings::rxe_cc_rhashtable_lookup(self.table.get(), ptr::from_ref(key).cast())
+            bindings::rxe_cc_rhashtable_lookup(
+                self.table.get(),
+                ptr::from_ref(key).cast(),
+                W as u32,
+            )
         };
         if found.is_null() {
             return None;
@@ -328,6 +344,34 @@ mod tests {
         }
         assert_eq!(t.value([1, 2, 3]), Some(10));
         Ok(())
+    }
+
+    /// Some lengths of a key have code of their own.
+    fn found_by_all_words_of_its_key<const W: usize>() -> Result {
+        let table = KBox::pin_init(Table::<W, u32>::new(), GFP_KERNEL)?;
+        for n in 0..100 {
+            let key = core::array::from_fn(|i| n * W as u32 + i as u32);
+            table.get_or_insert(key, Ok(n), GFP_KERNEL)?;
+        }
+        let guard = rcu::read_lock();
+        for n in 0..100 {
+            let key = core::array::from_fn(|i| n * W as u32 + i as u32);
+            assert_eq!(table.get(&key, &guard).map(|entry| **entry), Some(n));
+            for word in 0..W {
+                let mut other = key;
+                other[word] ^= 0x8000_0000;
+                assert!(table.get(&other, &guard).is_none());
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_key_of_any_length_is_found_by_all_its_words() -> Result {
+        found_by_all_words_of_its_key::<2>()?;
+        found_by_all_words_of_its_key::<5>()?;
+        found_by_all_words_of_its_key::<6>()?;
+        found_by_all_words_of_its_key::<7>()
     }
 
     #[test]

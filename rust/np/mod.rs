@@ -63,11 +63,12 @@ enum Taken {
 const DEFAULT_PKEY: u16 = 0x7fff;
 
 /// A CE-marked packet came.
-pub(crate) fn marked(received: &Received<'_>, bth: Option<&Bth>) {
+pub(crate) fn marked(received: &Received<'_>) {
     let now_ns = now_ns();
+    let bth = received.packet.bth();
     let device = &received.device;
     device.count(Counter::NpEcnMarked);
-    let (refused, unresolved) = match judge(received, bth, now_ns) {
+    let (refused, unresolved) = match judge(received, bth.as_ref(), now_ns) {
         Ok(Taken::Counted) => (None, false),
         Ok(Taken::Remembered) => (None, true),
         Err(refused) => (Some(refused.counter()), false),
@@ -76,8 +77,8 @@ pub(crate) fn marked(received: &Received<'_>, bth: Option<&Bth>) {
         device.count(counter);
     }
     let ends = Ends {
-        qpn: bth.map_or(0, |bth| bth.dest_qp),
-        peer: received.packet.source,
+        qpn: bth.as_ref().map_or(0, |bth| bth.dest_qp),
+        peer: received.packet.source(),
         peer_qpn: 0,
     };
     trace::ce(device, ends, refused, unresolved);
@@ -95,7 +96,7 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>, now_ns: u64) -> Result<Take
     if !info.kind.is_data()
         || bth.dest_qp <= QP1
         || bth.dest_qp == MULTICAST_QPN
-        || packet::is_multicast(packet.dest)
+        || packet::is_multicast(packet.dest())
     {
         return Err(Refused::NotData);
     }
@@ -117,8 +118,8 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>, now_ns: u64) -> Result<Take
         Service::Rc | Service::Uc => 0,
     };
     let target = Target {
-        local: packet.dest,
-        peer: packet.source,
+        local: packet.dest(),
+        peer: packet.source(),
         dest_qpn: source_qpn,
         pkey: bth.pkey,
         oif: in_dev.ifindex(),
@@ -128,7 +129,7 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>, now_ns: u64) -> Result<Take
     };
 
     let qp = qp::find(tables, device, bth.dest_qp).ok_or(Refused::Invalid)?;
-    match qp::consult(tables, &qp, Some(packet.source), now_ns) {
+    match qp::consult(tables, &qp, Some(packet.source()), now_ns) {
         Knowledge::Absent => Err(Refused::Invalid),
         Knowledge::Known(context) => {
             let target = target.with_context(&context).ok_or(Refused::Invalid)?;
@@ -150,7 +151,7 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>, now_ns: u64) -> Result<Take
         }
         Knowledge::Unknown { marked } => {
             let valid = marked || packet.icrc_matches();
-            if valid && qp::remember(tables, &qp, packet.source, Notice::Mark(target)) {
+            if valid && qp::remember(tables, &qp, packet.source(), Notice::Mark(target)) {
                 Ok(Taken::Remembered)
             } else {
                 Err(Refused::Invalid)

@@ -46,7 +46,7 @@ pub(crate) fn cnp_received(received: &Received<'_>, bth: &Bth) {
     }
     let ends = Ends {
         qpn: bth.dest_qp,
-        peer: received.packet.source,
+        peer: received.packet.source(),
         peer_qpn: 0,
     };
     trace::cnp_rx(&received.device, ends, verdict);
@@ -72,11 +72,11 @@ fn judge(received: &Received<'_>, bth: &Bth) -> Option<Counter> {
     let Some(qp) = qp::find(tables, device, bth.dest_qp) else {
         return Some(Counter::RpCnpUnknownQp);
     };
-    match qp::consult(tables, &qp, Some(packet.source), now_ns()) {
-        Knowledge::Known(context) => Some(accept(tables, &qp, Some(context), packet.source, 1)),
+    match qp::consult(tables, &qp, Some(packet.source()), now_ns()) {
+        Knowledge::Known(context) => Some(accept(tables, &qp, Some(context), packet.source(), 1)),
         Knowledge::Absent => Some(Counter::RpCnpUnknownQp),
         Knowledge::Unknown { .. } => {
-            let remembered = qp::remember(tables, &qp, packet.source, Notice::Cnp);
+            let remembered = qp::remember(tables, &qp, packet.source(), Notice::Cnp);
             (!remembered).then_some(Counter::RpCnpUnknownQp)
         }
     }
@@ -153,7 +153,10 @@ pub(crate) fn leaving(device: &Device, sending: &Sending<'_>) -> Option<Leaving>
         return None;
     }
     let (key, priority) = match opcode.service {
-        Service::Rc | Service::Uc => (flow::connected_key(device, packet.dest, bth.dest_qp), None),
+        Service::Rc | Service::Uc => (
+            flow::connected_key(device, packet.dest(), bth.dest_qp),
+            None,
+        ),
         Service::Ud => {
             let deth: [u8; DETH_LEN] = packet.read(BTH_LEN)?;
             let trust = Trust::from_value(device.knobs.get(Id::Trust));

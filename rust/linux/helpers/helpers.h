@@ -75,7 +75,14 @@ bool rxe_cc_ib_device_try_get(struct ib_device *dev);
 struct ib_qp *rxe_cc_restrack_to_qp(struct rdma_restrack_entry *res);
 
 /* rhashtable: parameters are those that the table was made with */
-void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key);
+/* How an object of a table begins; its key has `words` words. */
+struct rxe_cc_table_entry {
+	struct rhash_head head;
+	struct rcu_head rcu;
+	u32 key[];
+};
+void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key,
+			       unsigned int words);
 void *rxe_cc_rhashtable_lookup_get_insert(struct rhashtable *ht,
 					  struct rhash_head *obj);
 int rxe_cc_rhashtable_remove(struct rhashtable *ht, struct rhash_head *obj);

@@ -1,8 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key)
+/* Of a constant length a key is hashed and compared without calls and loops. */
+static __always_inline void *lookup(struct rhashtable *ht, const void *key,
+				    unsigned int words)
 {
-	return rhashtable_lookup(ht, key, ht->p);
+	const struct rhashtable_params params = {
+		.key_len = words * sizeof(u32),
+		.key_offset = offsetof(struct rxe_cc_table_entry, key),
+		.head_offset = offsetof(struct rxe_cc_table_entry, head),
+		.automatic_shrinking = true,
+	};
+
+	return rhashtable_lookup(ht, key, params);
+}
+
+void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key,
+			       unsigned int words)
+{
+	switch (words) {
+	case 2:
+		return lookup(ht, key, 2);
+	case 6:
+		return lookup(ht, key, 6);
+	case 7:
+		return lookup(ht, key, 7);
+	default:
+		return rhashtable_lookup(ht, key, ht->p);
+	}
 }
 
 void *rxe_cc_rhashtable_lookup_get_insert(struct rhashtable *ht,
