@@ -220,6 +220,18 @@ class _mmsghdr(ctypes.Structure):
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class Batch:
+    """Frames as one system call takes them; may be sent again and again."""
+
+    def __init__(self, frames):
+        self.size = len(frames)
+        self.iov = (_iovec * self.size)(*((frame, len(frame)) for frame in frames))
+        self.messages = (_mmsghdr * self.size)()
+        for i in range(self.size):
+            self.messages[i].message.iov = ctypes.pointer(self.iov[i])
+            self.messages[i].message.iovlen = 1
+
+
 class Sender:
     """Raw frames out of a device."""
 
@@ -241,21 +253,16 @@ class Sender:
         sent = 0
         frames = list(frames)
         for start in range(0, len(frames), self.BATCH):
-            part = frames[start:start + self.BATCH]
-            iov = (_iovec * len(part))(*((f, len(f)) for f in part))
-            messages = (_mmsghdr * len(part))()
-            for i in range(len(part)):
-                messages[i].message.iov = ctypes.pointer(iov[i])
-                messages[i].message.iovlen = 1
-            at = 0
-            while at < len(part):
-                n = _libc.sendmmsg(self.socket.fileno(), ctypes.byref(messages, at * ctypes.sizeof(_mmsghdr)), len(part) - at, 0)
-                if n > 0:
-                    sent += n
-                    at += n
-                else:
-                    at += 1
+            batch, at = Batch(frames[start:start + self.BATCH]), 0
+            while at < batch.size:
+                n = self.send_batch(batch, at)
+                sent += max(n, 0)
+                at += max(n, 1)
         return sent
+
+    def send_batch(self, batch, at=0):
+        """From the one at `at` on, in one system call; how many left, below 0 if that one could not."""
+        return _libc.sendmmsg(self.socket.fileno(), ctypes.byref(batch.messages, at * ctypes.sizeof(_mmsghdr)), batch.size - at, 0)
 
     def send_paced(self, frames, gap_us):
         """One every gap_us; a late one is not made up for, the gap is a least."""

@@ -13,7 +13,7 @@
 # memory in the guest, so guests neither see nor harm each other.
 
 # Set by options of run and shell.
-vm_smp=2 vm_mem=2048 vm_share='' vm_log='' vm_timeout=1800 vm_kernel=stock vm_build=1
+vm_smp=2 vm_mem=2048 vm_share='' vm_log='' vm_timeout=1800 vm_kernel=stock vm_build=1 vm_icount=0
 
 # Options that run and shell share; $rest gets what follows them.
 vm_options() {
@@ -34,6 +34,7 @@ vm_options() {
 			shift 2
 			;;
 		--no-build) vm_build=0; shift ;;
+		--icount) vm_icount=1; shift ;;
 		--) shift; break ;;
 		-*) die "no option $option (scripts/lab help)" ;;
 		*) break ;;
@@ -47,6 +48,7 @@ vm_options() {
 	stock | debug) ;;
 	*) die "no kernel '$vm_kernel': stock or debug" ;;
 	esac
+	[[ $vm_icount == 0 || $vm_kernel == stock ]] || die "--icount is of the emulated machine: not with --kernel debug"
 	if [[ -n $vm_share ]]; then
 		[[ -d $vm_share ]] || die "--share $vm_share is not a directory"
 		vm_share=$(cd "$vm_share" && pwd -P)
@@ -73,6 +75,7 @@ new_run() {
 	ln -s fd/2 "$run/guest/dev/stderr"
 	cp "$SRC/scripts/lib/guest-init" "$run/guest/init"
 	[[ $vm_kernel == stock ]] || : >"$run/guest/uml"
+	((vm_icount == 0)) || : >"$run/guest/icount"
 }
 
 # accelerator: kvm where a guest really boots with it, else tcg. /dev/kvm alone
@@ -114,7 +117,7 @@ boot() {
 # start_guest [tty]: boot and judge how it ended; the guest's status in $verdict.
 start_guest() {
 	local status=0 accel=uml
-	[[ $vm_kernel == debug ]] || accel=$(accelerator)
+	[[ $vm_kernel == debug ]] || accel=$( ((vm_icount)) && echo icount || accelerator)
 	wait_child boot "$@" || status=$?
 	if [[ -e $run/console ]]; then
 		tr -d '\r' <"$run/console" >"$run/dmesg.log"
