@@ -162,7 +162,9 @@ def way_out(report, net, rounds, counts):
             table.rows.append([name, *cost.values(), ""])
             return cost
         variants.switch("fq")
-        fq = row("fq as queue, no rate set", "fq")
+        row("fq as queue, no rate set", "fq")
+        lab.run("tc", "-n", host.namespace, "qdisc", "change", "dev", "eth0", "root", "fq", "maxrate", f"{RATE}mbit")
+        fq = row(f"fq as queue, maxrate {RATE} Mb/s", "fq_maxrate")
         variants.switch("rxe_cc")
         row("rxe_cc, nothing limited", "idle")
         # Nothing is to happen but packets.

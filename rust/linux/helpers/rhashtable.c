@@ -1,29 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /* Of a constant length a key is hashed and compared without calls and loops. */
-static __always_inline void *lookup(struct rhashtable *ht, const void *key,
-				    unsigned int words)
-{
-	const struct rhashtable_params params = {
-		.key_len = words * sizeof(u32),
-		.key_offset = offsetof(struct rxe_cc_table_entry, key),
-		.head_offset = offsetof(struct rxe_cc_table_entry, head),
-		.automatic_shrinking = true,
-	};
-
-	return rhashtable_lookup(ht, key, params);
+#define LOOKUP(words)							\
+static int differs_##words(struct rhashtable_compare_arg *arg,		\
+			   const void *obj)				\
+{									\
+	const struct rxe_cc_table_entry *entry = obj;			\
+									\
+	return memcmp(entry->key, arg->key, (words) * sizeof(u32));	\
+}									\
+									\
+static void *lookup_##words(struct rhashtable *ht, const void *key)	\
+{									\
+	const struct rhashtable_params params = {			\
+		.key_len = (words) * sizeof(u32),			\
+		.key_offset = offsetof(struct rxe_cc_table_entry, key),	\
+		.head_offset = offsetof(struct rxe_cc_table_entry, head), \
+		.automatic_shrinking = true,				\
+		.obj_cmpfn = differs_##words,				\
+	};								\
+									\
+	return rhashtable_lookup(ht, key, params);			\
 }
+
+LOOKUP(2)
+LOOKUP(6)
+LOOKUP(7)
 
 void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key,
 			       unsigned int words)
 {
 	switch (words) {
 	case 2:
-		return lookup(ht, key, 2);
+		return lookup_2(ht, key);
 	case 6:
-		return lookup(ht, key, 6);
+		return lookup_6(ht, key);
 	case 7:
-		return lookup(ht, key, 7);
+		return lookup_7(ht, key);
 	default:
 		return rhashtable_lookup(ht, key, ht->p);
 	}
