@@ -121,10 +121,11 @@ tool_key() (
 )
 
 # build_tool RESULT: rxecc at RESULT, made by the lab's own cargo, so that it fits the
-# guest's libraries; nothing is done while its sources are the same. A tool that cannot
-# be built keeps no guest from its module.
+# guest's libraries; nothing is done while its sources are the same, nor where another
+# checkout made it of the same ones. A tool that cannot be built keeps no guest from its
+# module.
 build_tool() {
-	local dir result=$1 key started=$SECONDS build_lock options
+	local dir result=$1 key twin started=$SECONDS build_lock options
 	[[ -f $SRC/tools/rxecc/Cargo.toml ]] || return 0
 	dir=$(build_dir stock)-tools
 	mkdir -p "$dir/target"
@@ -134,7 +135,13 @@ build_tool() {
 	if [[ -e $dir/broken && $(<"$dir/broken") == "$key" ]]; then
 		say "there will be no rxecc in the guest: it does not build ($CACHE/log/${dir##*/}.log)"
 	elif [[ ! -x $dir/rxecc || ! -e $dir/key || $(<"$dir/key") != "$key" ]]; then
-		rm -f "$dir/rxecc" "$dir/broken"
+		rm -f "$dir/rxecc" "$dir/key" "$dir/broken"
+		twin=$(grep -slxF "$key" "$CACHE"/build/*-tools/key | head -n 1) || true
+		if [[ -n $twin ]] && cp "${twin%/key}/rxecc" "$dir/rxecc"; then
+			echo "$key" >"$dir/key"
+		fi
+	fi
+	if [[ ! -e $dir/key && ! -e $dir/broken ]]; then
 		copy_sources "$dir"
 		cargo_home "$CACHE/cargo"
 		options=(-b "$dir/src" /src -b "$dir/target" /tmp/target -b "$CACHE/cargo" /tmp/cargo -C /src
