@@ -6,9 +6,9 @@ one nanosecond) what a packet takes is how many instructions it takes: no cache,
 neighbour and no frequency has a say, and two runs differ by a few. The way out: headers
 from a raw IP socket pass LOCAL_OUT as rxe's do (hook.c), to QPs that are limited, to one
 that is not, to another UDP port; they are dropped at the switch. The way in: frames of
-the peer pass LOCAL_IN, with and without a mark, for a real QP, and are dropped behind it,
-so that no answer of rxe's counts with them. Beside the module: an nftables rule and a tc/BPF program that match CE and
-count, and fq as the queue.
+the peer pass LOCAL_IN, with and without a mark, for a real QP, and are dropped behind
+it, so that no answer of rxe's counts with them. Beside the module: an nftables rule and
+a tc/BPF program that match CE and count, and fq as the queue.
 """
 import os
 import statistics
@@ -40,7 +40,7 @@ def counted():
     return os.environ.get("RXE_CC_ICOUNT") == "1"
 
 
-def sink(net, port):
+def sink(port):
     """What the switch gets from this port is dropped."""
     namespace = f"{lab.PREFIX}sw"
     lab.run("tc", "-n", namespace, "qdisc", "add", "dev", port, "clsact")
@@ -106,7 +106,7 @@ def way_in(report, net, rounds):
     host, peer = net.hosts
     table = report.table("The way in: instructions a packet more than without it", ["", "marked", "not marked"])
     with scope():
-        sink(net, "h1")
+        sink(host.name)
         host.exec("nft", "-f", "-", text=DROP)
         lab.cleanup(host.exec, "nft", "delete", "table", "inet", "behind")
         qpn, = ManyQps(host, peer).grow(1)
@@ -149,7 +149,7 @@ def way_out(report, net, rounds, counts):
     host, peer = net.hosts
     table = report.table("The way out: instructions a packet more than without it", ["", "limited", "not limited", "another port", "limited: over 1 QP"])
     with scope():
-        sink(net, "h1")
+        sink(host.name)
         way, many = WayOut(host, peer, rounds), ManyQps(host, peer)
         variants = Variants([host])
         way.measure()

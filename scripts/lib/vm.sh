@@ -117,7 +117,11 @@ boot() {
 # start_guest [tty]: boot and judge how it ended; the guest's status in $verdict.
 start_guest() {
 	local status=0 accel=uml
-	[[ $vm_kernel == debug ]] || accel=$( ((vm_icount)) && echo icount || accelerator)
+	if ((vm_icount)); then
+		accel=icount
+	elif [[ $vm_kernel == stock ]]; then
+		accel=$(accelerator)
+	fi
 	wait_child boot "$@" || status=$?
 	if [[ -e $run/console ]]; then
 		tr -d '\r' <"$run/console" >"$run/dmesg.log"
