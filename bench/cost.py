@@ -156,7 +156,7 @@ class Stream:
     def wait_moving(self):
         start = self.read()[1]
         if not lab.wait_until(lambda: self.read()[1] > start + (20 if self.workload.latency else 20_000), 30, 0.2):
-            state = "for 30 s" if self.stream.running() else self.stream.finish(fail=False).strip()[-300:]
+            state = "for 30 s" if self.stream.running() else self.stream.finish(fail=False).strip()[-1500:]
             raise Unmeasured(f"{self.workload.name}: nothing moves: {state}")
 
     def read(self):
