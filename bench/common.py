@@ -206,6 +206,12 @@ def module(wanted):
         lab.Module.unload()
 
 
+def dropped(namespace, device, direction):
+    """What passes the device in this direction is, until the network goes."""
+    lab.run("tc", "-n", namespace, "qdisc", "add", "dev", device, "clsact")
+    lab.run("tc", "-n", namespace, "filter", "add", "dev", device, direction, "matchall", "action", "drop")
+
+
 def compiled(source, *libraries):
     """The program of a C file that stands here."""
     program = f"{lab.SCRATCH}/{os.path.basename(source).removesuffix('.c')}"

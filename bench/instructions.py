@@ -17,10 +17,10 @@ import time
 import lab
 import roce
 from cnp import known, mark
-from common import Figure, Unmeasured, module, network, scope
+from common import Figure, Unmeasured, dropped, module, network, scope
 from cost import Variants
 from many import FIRST_PEER_QPN, Hook, ManyQps
-from scale import COUNTS, QUICK_COUNTS, RATE, OTHER_PORT, UNKNOWN_QPN, limit_all
+from scale import COUNTS, OTHER_PORT, RATE, UNKNOWN_QPN, counts_of, limit_all
 
 BATCH = 32
 # Of the guest's time: so many instructions.
@@ -38,14 +38,6 @@ table inet behind {
 
 def counted():
     return os.environ.get("RXE_CC_ICOUNT") == "1"
-
-
-def sink(port):
-    """What the switch gets from this port is dropped."""
-    namespace = f"{lab.PREFIX}sw"
-    lab.run("tc", "-n", namespace, "qdisc", "add", "dev", port, "clsact")
-    lab.run("tc", "-n", namespace, "filter", "add", "dev", port, "ingress", "matchall", "action", "drop")
-    lab.cleanup(lab.run, "tc", "-n", namespace, "qdisc", "del", "dev", port, "clsact")
 
 
 class WayOut:
@@ -89,10 +81,15 @@ class WayIn:
         return seen
 
 
-def more(values, plain, **about):
+def more(values, plain):
     """How many more than without it: medians, and the most that single rounds differ by."""
     return Figure(statistics.median(values) - statistics.median(plain), min(values) - max(plain), max(values) - min(plain), len(values),
-                  unit="instructions", better="lower", **about)
+                  unit="instructions", better="lower")
+
+
+def costs(report, key, seen, plain):
+    """For each kind of packet how many more; kept as figures below `key`."""
+    return {kind: report.figure(f"{key}.{kind.replace(' ', '_')}", more(seen[kind], plain[kind])) for kind in plain}
 
 
 def over(figure, other, **about):
@@ -106,7 +103,6 @@ def way_in(report, net, rounds):
     host, peer = net.hosts
     table = report.table("The way in: instructions a packet more than without it", ["", "marked", "not marked"])
     with scope():
-        sink(host.name)
         host.exec("nft", "-f", "-", text=DROP)
         lab.cleanup(host.exec, "nft", "delete", "table", "inet", "behind")
         qpn, = ManyQps(host, peer).grow(1)
@@ -122,7 +118,7 @@ def way_in(report, net, rounds):
             seen = way.measure()
             if variants.seen() == before:
                 raise Unmeasured(f"{name}: no mark was counted: what it costs says nothing")
-            cost[key] = {kind: report.figure(f"in.{key}.{kind.replace(' ', '_')}", more(seen[kind], plain[kind])) for kind in plain}
+            cost[key] = costs(report, f"in.{key}", seen, plain)
             table.rows.append([name, *cost[key].values()])
         for name in variants.names:
             if name == "fq":
@@ -149,7 +145,6 @@ def way_out(report, net, rounds, counts):
     host, peer = net.hosts
     table = report.table("The way out: instructions a packet more than without it", ["", "limited", "not limited", "another port", "limited: over 1 QP"])
     with scope():
-        sink(host.name)
         way, many = WayOut(host, peer, rounds), ManyQps(host, peer)
         variants = Variants([host])
         way.measure()
@@ -157,8 +152,7 @@ def way_out(report, net, rounds, counts):
         table.rows.append(["(whole way without)", *(statistics.median(values) for values in plain.values()), ""])
 
         def row(name, key, count=1):
-            seen = way.measure(count)
-            cost = {kind: report.figure(f"out.{key}.{kind.replace(' ', '_')}", more(seen[kind], plain[kind])) for kind in plain}
+            cost = costs(report, f"out.{key}", way.measure(count), plain)
             table.rows.append([name, *cost.values(), ""])
             return cost
         variants.switch("fq")
@@ -167,7 +161,6 @@ def way_out(report, net, rounds, counts):
         fq = row(f"fq as queue, maxrate {RATE} Mb/s", "fq_maxrate")
         variants.switch("rxe_cc")
         row("rxe_cc, nothing limited", "idle")
-        # Nothing is to happen but packets.
         first = None
         for count in counts:
             report.progress(f"{count} limited QPs")
@@ -187,12 +180,13 @@ def measure(report, args):
     if not counted():
         raise Unmeasured("this machine's clock does not count instructions: scripts/lab run --icount --smp 1 boots one whose does")
     rounds = 3 if args.quick else 7
-    counts = [int(n) for n in args.counts] if args.counts else QUICK_COUNTS if args.quick else COUNTS
     with scope():
         net = network()
         module(False)
+        # What the host sends, at the switch.
+        dropped(f"{lab.PREFIX}sw", net.hosts[0].name, "ingress")
         report.progress("the way in")
         way_in(report, net, rounds)
         report.progress("the way out")
-        way_out(report, net, rounds, counts)
+        way_out(report, net, rounds, counts_of(args))
         report.note("[least, most]: what single rounds differ by; each is the first quartile of its batches")

@@ -17,7 +17,7 @@ import lab
 import rp
 import roce
 from cnp import known
-from common import Figure, Lateness, Unmeasured, bootstrap, module, network, scope, short
+from common import Figure, Lateness, Unmeasured, bootstrap, dropped, module, network, scope, short
 from many import FIRST_PEER_QPN, Hook, ManyQps
 
 COUNTS = (1, 10, 100, 1000, 10_000)
@@ -28,6 +28,11 @@ OTHER_PORT = 4790
 UNKNOWN_QPN = 0x700000
 # From so many on, memory is more than noise.
 WORTH_COUNTING = 100
+
+
+def counts_of(args):
+    """So many limited QPs, one after the other."""
+    return [int(n) for n in args.counts] if args.counts else QUICK_COUNTS if args.quick else COUNTS
 
 
 def slab_bytes():
@@ -121,14 +126,13 @@ def stage(report, net, many, hook, count, rounds, seconds):
 
 def measure(report, args):
     rounds, seconds = (7, 0.3) if args.quick else (21, 0.6)
-    counts = [int(n) for n in args.counts] if args.counts else QUICK_COUNTS if args.quick else COUNTS
+    counts = counts_of(args)
     with scope():
         net = network()
         host, peer = net.hosts
         lateness = Lateness()
         began = time.time_ns()
-        for words in ("qdisc", "add", "dev", "eth0", "clsact"), ("filter", "add", "dev", "eth0", "egress", "matchall", "action", "drop"):
-            lab.run("tc", "-n", host.namespace, *words)
+        dropped(host.namespace, "eth0", "egress")
         many = ManyQps(host, peer)
         # Away from the CPU that takes what comes for this host.
         cpus = sorted(os.sched_getaffinity(0))

@@ -11,6 +11,7 @@ from lab import *
 from rp import Pairs
 
 QPS = 2000
+NAMESPACES = 100
 
 
 def setup():
@@ -136,18 +137,9 @@ def debugfs_is_read_while_thousands_of_qps_come_and_go():
     steady.finish(60)
 
 
-COUNT = 100
-
-
-def ip(lines, namespace=None):
+def ip_batch(lines, namespace=None):
     """ip's commands, all in one process."""
     run("ip", *(("-n", namespace) if namespace else ()), "-batch", "-", text="\n".join(lines))
-
-
-def shared_again():
-    """As soon as no namespace is left."""
-    check(wait_until(lambda: not subprocess.run(["rdma", "system", "set", "netns", "shared"], stderr=subprocess.DEVNULL).returncode, 30, 0.2),
-          "RDMA devices stay exclusive to their namespaces")
 
 
 class Many:
@@ -160,10 +152,10 @@ class Many:
         self.names = [f"{PREFIX}m{n}" for n in range(count)]
         cleanup(self.down)
         # Few processes, for each costs an emulated machine 50 ms.
-        ip(f"netns add {name}" for name in (self.HUB, *self.names))
-        ip((f"link add v{n} up type veth peer name eth0 netns {name}" for n, name in enumerate(self.names)), self.HUB)
+        ip_batch(f"netns add {name}" for name in (self.HUB, *self.names))
+        ip_batch((f"link add v{n} up type veth peer name eth0 netns {name}" for n, name in enumerate(self.names)), self.HUB)
         for n, name in enumerate(self.names):
-            ip((f"addr add {self.ip(n)} dev eth0", "link set eth0 up"), name)
+            ip_batch((f"addr add {self.ip(n)} dev eth0", "link set eth0 up"), name)
             with roce.netns(name):
                 run("rdma", "link", "add", f"{PREFIX}many{n}", "type", "rxe", "netdev", "eth0")
 
@@ -187,14 +179,13 @@ def a_hundred_namespaces_with_a_device_each():
     # While namespaces share RDMA devices, each device has thousands of files in each of them:
     # 8 GB for a hundred, and the kernel is busy for minutes with taking them away.
     net.down()
-    run("rdma", "system", "set", "netns", "exclusive")
-    cleanup(shared_again)
+    exclusive_devices()
     started = time.monotonic()
-    many = Many(COUNT)
-    note(f"{COUNT} namespaces in {time.monotonic() - started:.0f} s")
+    many = Many(NAMESPACES)
+    note(f"{NAMESPACES} namespaces in {time.monotonic() - started:.0f} s")
     have = [len(c) > len(STANDARD) for c in many.counters()]
     check(all(have), f"devices without counters: {have.count(False)}")
-    for n in range(COUNT):
+    for n in range(NAMESPACES):
         with roce.netns(Many.HUB), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
             raw.bind((f"v{n}", 0))
             target = roce.neighbour_mac(many.names[n])
@@ -206,7 +197,7 @@ def a_hundred_namespaces_with_a_device_each():
 
     def counted():
         return [(c["rp_cnp_unknown_qp"], c["np_ce_invalid"]) for c in many.counters()]
-    want = [(n % 3 + 1, 1) for n in range(COUNT)]
+    want = [(n % 3 + 1, 1) for n in range(NAMESPACES)]
     wait_until(lambda: counted() == want, 5, 0.1)
     equal(counted(), want, "CNPs and marks of each device")
     with roce.netns(many.names[-1]):

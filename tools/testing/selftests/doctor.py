@@ -495,8 +495,7 @@ def devices_and_kernels_without_the_module():
 def no_device_exclusive_namespaces_and_a_kernel_without_rxe():
     net.down()
     expect(("no_device", MACHINE, "rdma link add"), words=AT_REST)
-    run("rdma", "system", "set", "netns", "exclusive")
-    cleanup(run, "rdma", "system", "set", "netns", "shared")
+    exclusive_devices()
     expect(("netns_exclusive", MACHINE, "rdma system set netns shared"), ("no_device", MACHINE), words=AT_REST)
     obey([{"remedy": "rdma system set netns shared"}])
     Module.unload()

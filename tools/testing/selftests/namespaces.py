@@ -5,7 +5,6 @@ own namespace, and of no others.
 from lab import *
 
 
-
 def setup():
     global net, h1, h2, h3
     net = Network(3)

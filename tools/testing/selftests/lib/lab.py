@@ -406,6 +406,19 @@ def mac_text(mac):
     return ":".join(f"{byte:02x}" for byte in mac)
 
 
+def exclusive_devices():
+    """RDMA devices are exclusive to their namespaces while the case lasts. No namespace may
+    be there now, and none may stay."""
+    run("rdma", "system", "set", "netns", "exclusive")
+    cleanup(_shared_devices)
+
+
+def _shared_devices():
+    """As soon as the last namespace has gone."""
+    check(wait_until(lambda: not subprocess.run(["rdma", "system", "set", "netns", "shared"], stderr=subprocess.DEVNULL).returncode, 30, 0.2),
+          "RDMA devices stay exclusive to their namespaces")
+
+
 # Packets ----------------------------------------------------------------------------
 
 # A PSN that a QP which was just made does not expect.
