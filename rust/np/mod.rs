@@ -93,10 +93,11 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>, now_ns: u64) -> Result<Take
     } = *received;
     let bth = bth.ok_or(Refused::Invalid)?;
     let info = opcode::info(bth.opcode).ok_or(Refused::Invalid)?;
+    let local = packet.dest();
     if !info.kind.is_data()
         || bth.dest_qp <= QP1
         || bth.dest_qp == MULTICAST_QPN
-        || packet::is_multicast(packet.dest())
+        || packet::is_multicast(local)
     {
         return Err(Refused::NotData);
     }
@@ -118,7 +119,7 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>, now_ns: u64) -> Result<Take
         Service::Rc | Service::Uc => 0,
     };
     let target = Target {
-        local: packet.dest(),
+        local,
         peer: packet.source(),
         dest_qpn: source_qpn,
         pkey: bth.pkey,
@@ -129,7 +130,7 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>, now_ns: u64) -> Result<Take
     };
 
     let qp = qp::find(tables, device, bth.dest_qp).ok_or(Refused::Invalid)?;
-    match qp::consult(tables, &qp, Some(packet.source()), now_ns) {
+    match qp::consult(tables, &qp, Some(target.peer), now_ns) {
         Knowledge::Absent => Err(Refused::Invalid),
         Knowledge::Known(context) => {
             let target = target.with_context(&context).ok_or(Refused::Invalid)?;
@@ -151,7 +152,7 @@ fn judge(received: &Received<'_>, bth: Option<&Bth>, now_ns: u64) -> Result<Take
         }
         Knowledge::Unknown { marked } => {
             let valid = marked || packet.icrc_matches();
-            if valid && qp::remember(tables, &qp, packet.source(), Notice::Mark(target)) {
+            if valid && qp::remember(tables, &qp, target.peer, Notice::Mark(target)) {
                 Ok(Taken::Remembered)
             } else {
                 Err(Refused::Invalid)

@@ -72,11 +72,12 @@ fn judge(received: &Received<'_>, bth: &Bth) -> Option<Counter> {
     let Some(qp) = qp::find(tables, device, bth.dest_qp) else {
         return Some(Counter::RpCnpUnknownQp);
     };
-    match qp::consult(tables, &qp, Some(packet.source()), now_ns()) {
-        Knowledge::Known(context) => Some(accept(tables, &qp, Some(context), packet.source(), 1)),
+    let source = packet.source();
+    match qp::consult(tables, &qp, Some(source), now_ns()) {
+        Knowledge::Known(context) => Some(accept(tables, &qp, Some(context), source, 1)),
         Knowledge::Absent => Some(Counter::RpCnpUnknownQp),
         Knowledge::Unknown { .. } => {
-            let remembered = qp::remember(tables, &qp, packet.source(), Notice::Cnp);
+            let remembered = qp::remember(tables, &qp, source, Notice::Cnp);
             (!remembered).then_some(Counter::RpCnpUnknownQp)
         }
     }
