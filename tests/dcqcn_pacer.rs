@@ -187,10 +187,37 @@ fn a_carry_is_spent_by_who_comes_at_once_and_forgotten_by_who_sleeps() {
     }
     assert_ne!(flow.due(11 * MS, 1_250), Due::Now);
 
+    // Of ten packets' carry, two are gone for who comes two packets late, again and again.
+    let mut flow = late();
+    for (now_ms, packets) in [(14, 1 + 3), (17, 1 + 3), (20, 1)] {
+        for _ in 0..packets {
+            assert_eq!(flow.due(now_ms * MS, 1_250), Due::Now);
+            flow.depart(now_ms * MS, 1_250, false);
+        }
+    }
+    assert_ne!(flow.due(20 * MS, 1_250), Due::Now);
+
     let mut flow = late();
     assert_eq!(flow.due(SECOND, 1_250), Due::Now);
     flow.depart(SECOND, 1_250, false);
     assert_eq!(flow.due(SECOND, 1_250), Due::At { at_ns: SECOND + MS });
+}
+
+#[test]
+fn a_carry_is_at_most_20_ms_of_the_rate_after_a_cut() {
+    let mut flow = Flow::new(steady(100));
+    flow.come_to(100 * MS);
+    flow.depart(100 * MS, 1_250, true);
+    // 20 ms of 100 Mb/s are 200 packets, of 10 Mb/s 20.
+    let slow = steady(10);
+    flow.state = State::first_cnp(100 * MS, &slow);
+    flow.p = slow;
+    let mut sent = 0;
+    while flow.due(100 * MS, 1_250) == Due::Now {
+        flow.depart(100 * MS, 1_250, false);
+        sent += 1;
+    }
+    assert_eq!(sent, 1 + 20);
 }
 
 #[test]

@@ -14,8 +14,9 @@
 //! A sender that had nothing to send gains no credit: one packet leaves at once,
 //! the next one waits its full time. A head that was held, and left later than it
 //! should have because the timer was late, leaves what was missed as a carry that
-//! those behind it may spend: at most [`MAX_LATENESS_NS`] of Rc. So a burst is
-//! at most the head, the carry, and a packet begun.
+//! those behind it may spend: at most [`MAX_LATENESS_NS`] of Rc. The time that a sender
+//! was away is taken off it. So a burst is at most the head, the carry, and a packet
+//! begun.
 
 use super::rate::{div, saturated, widening_mul, FRACTION_BITS};
 use super::rp::{Credit, Events, State};
@@ -144,19 +145,18 @@ impl Pacer {
     /// The flow's [`State::on_sent`] is another matter and comes after.
     pub fn depart(&mut self, state: &State, wire_bytes: u32, held: bool, p: &RpParams) {
         let cost = cost(wire_bytes, p);
-        let left = self.credit().saturating_sub(cost);
-        let carry = if !state.limited() {
+        let left = if !state.limited() {
             0
-        } else if held {
-            left.min(widening_mul(state.rc().units(), MAX_LATENESS_NS))
-        } else if self.since.get() >= cost {
-            // The sender slept: it has not been kept from sending.
-            0
+        } else if held || self.since.get() < cost {
+            self.credit().saturating_sub(cost)
         } else {
-            left
+            // The sender was away: it has not been kept from sending for that long.
+            let away = self.since.get() - cost;
+            self.carry.get().saturating_sub(away)
         };
+        let most = widening_mul(state.rc().units(), MAX_LATENESS_NS);
         self.since = Wide::new(0);
-        self.carry = Wide::new(carry);
+        self.carry = Wide::new(left.min(most));
     }
 
     fn credit(&self) -> u128 {
