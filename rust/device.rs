@@ -19,11 +19,9 @@ use crate::{
         },
         netfilter::NetHooks,
         rdma::{IbDeviceHandle, IbDeviceRef, RdmaClient},
-        rhashtable::Entry,
+        rhashtable::{Entry, ReadSide},
     },
-    np,
-    qp::Seen,
-    rp,
+    np, rp,
     sysfs::{counters::PortCounters, knobs::Ecn},
     tables::Tables,
     trace,
@@ -62,8 +60,6 @@ pub(crate) struct Device {
     pub(crate) counters: Counters,
     /// How long things took.
     pub(crate) latencies: Latencies,
-    /// QPNs that were addressed lately.
-    pub(crate) seen: Seen,
     /// QPNs of the device whose context is asked for or known not to exist.
     pub(crate) unresolved: AtomicU32,
     /// It was removed: nothing may be added to the tables for it.
@@ -95,16 +91,16 @@ fn key(dev: NetDeviceId) -> DeviceKey {
 
 /// The rxe device that a packet on `dev` belongs to: that of the device itself
 /// or, for a VLAN device, of the device under it.
-#[inline]
+#[inline(always)]
 pub(crate) fn find<'a>(
     tables: &'a Tables,
     dev: &NetDeviceRef,
-    guard: &'a rcu::Guard,
+    held: &'a impl ReadSide,
 ) -> Option<ArcBorrow<'a, DeviceEntry>> {
-    if let Some(device) = tables.devices.get(&key(dev.id()), guard) {
+    if let Some(device) = tables.devices.get(&key(dev.id()), held) {
         return Some(device);
     }
-    tables.devices.get(&key(dev.vlan_real_dev()?.id()), guard)
+    tables.devices.get(&key(dev.vlan_real_dev()?.id()), held)
 }
 
 /// What sysfs needs to know of a device.
@@ -264,7 +260,6 @@ impl RdmaClient for Client {
                 knobs: Knobs::new(),
                 counters: Counters::new()?,
                 latencies: Latencies::new()?,
-                seen: Seen::new(),
                 unresolved: AtomicU32::new(0),
                 gone: AtomicBool::new(false),
                 line_rate_stale: AtomicBool::new(false),

@@ -12,21 +12,24 @@ use crate::{
     counters::Counter,
     dcqcn::params::{EctMode, Id},
     device::Device,
-    hooks::Sending,
     linux::{netfilter::Family, skbuff::SkBuff},
-    roce::packet::{checksum_after_tos, Ecn, IPV4_LEN, IPV6_LEN},
+    roce::{
+        opcode::Kind,
+        packet::{checksum_after_tos, Ecn, IPV4_LEN, IPV6_LEN},
+    },
 };
 
 /// The TOS byte that a packet must get before it leaves; `None`: as it is.
-pub(crate) fn to_do(device: &Device, sending: &Sending<'_>) -> Option<u8> {
-    if !sending.opcode.kind.is_data() {
+#[inline]
+pub(crate) fn to_do(device: &Device, kind: Kind, tos: u8) -> Option<u8> {
+    if !kind.is_data() {
         return None;
     }
-    let packet = &sending.packet;
+    let ecn = Ecn::from_tos(tos);
     match EctMode::from_value(device.knobs.get(Id::EctMode)) {
-        EctMode::Rewrite => (packet.ecn() != Ecn::Ect0).then(|| Ecn::Ect0.in_tos(packet.tos)),
+        EctMode::Rewrite => (ecn != Ecn::Ect0).then(|| Ecn::Ect0.in_tos(tos)),
         EctMode::Pass => {
-            match packet.ecn() {
+            match ecn {
                 Ecn::NotEct => device.count(Counter::TxNotEct),
                 Ecn::Ce => device.count(Counter::TxBornCe),
                 Ecn::Ect0 | Ecn::Ect1 => {}
@@ -37,6 +40,7 @@ pub(crate) fn to_do(device: &Device, sending: &Sending<'_>) -> Option<u8> {
 }
 
 /// Sets the TOS byte (the traffic class). Without memory the packet stays as it is.
+#[inline]
 pub(crate) fn set_tos(skb: &mut SkBuff, family: Family, tos: u8) {
     match family {
         Family::V4 => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The two netfilter entry points: find the RoCE packets of rxe devices, read
-//! their headers once, and hand them to the NP, the RP or the sender's side.
+//! The two netfilter entry points: find the RoCE packets of rxe devices, let most of
+//! them pass after one look, and hand the others to the NP, the RP or the sender's side.
 //!
 //! Anything that is not UDP to port 4791 on a net device with an rxe device
 //! passes untouched and uncounted.
@@ -25,10 +25,62 @@ use crate::{
     rp,
     tables::Tables,
 };
-use kernel::sync::{rcu, ArcBorrow};
+use kernel::sync::ArcBorrow;
 
 /// UDP, in the IP header.
 const IPPROTO_UDP: u8 = 17;
+/// Offset and the more-fragments flag, in the IPv4 header.
+const FRAGMENT: u16 = 0x3fff;
+
+/// What the first bytes of a packet say.
+enum Glance<'a> {
+    /// A packet to UDP port 4791: its TOS byte and its BTH.
+    Roce(u8, &'a [u8; BTH_LEN]),
+    /// Something else.
+    Other,
+    /// Options, extension headers, or headers in several pieces: [`Packet::parse`] tells.
+    Unclear,
+}
+
+/// A look at the headers of nearly all packets, which lie in one piece and are of fixed
+/// lengths; so the hooks are done with most packets at little cost.
+#[inline(always)]
+fn glance(skb: &SkBuff, family: Family) -> Glance<'_> {
+    let (tos, rest) = match family {
+        Family::V4 => {
+            let Some((ip, rest)) = skb.linear().split_first_chunk::<IPV4_LEN>() else {
+                return Glance::Unclear;
+            };
+            if ip[9] != IPPROTO_UDP {
+                return Glance::Other;
+            }
+            let fragment = u16::from_ne_bytes([ip[6], ip[7]]) & FRAGMENT.to_be() != 0;
+            if ip[0] != 0x45 || fragment {
+                return Glance::Unclear;
+            }
+            (ip[1], rest)
+        }
+        Family::V6 => {
+            let Some((ip, rest)) = skb.linear().split_first_chunk::<IPV6_LEN>() else {
+                return Glance::Unclear;
+            };
+            if ip[6] != IPPROTO_UDP {
+                return Glance::Unclear;
+            }
+            (ip[0] << 4 | ip[1] >> 4, rest)
+        }
+    };
+    let Some((udp, rest)) = rest.split_first_chunk::<UDP_LEN>() else {
+        return Glance::Unclear;
+    };
+    if u16::from_be_bytes([udp[2], udp[3]]) != UDP_PORT {
+        return Glance::Other;
+    }
+    match rest.first_chunk() {
+        Some(bth) => Glance::Roce(tos, bth),
+        None => Glance::Unclear,
+    }
+}
 
 /// A packet to UDP port 4791.
 pub(crate) struct Packet<'a> {
@@ -45,13 +97,12 @@ pub(crate) struct Packet<'a> {
 impl<'a> Packet<'a> {
     /// `None`: something else, or no whole UDP header, or a fragment. IP has seen to it
     /// that its header is in one piece.
-    #[inline]
+    #[inline(always)]
     fn parse(skb: &'a SkBuff, family: Family) -> Option<Self> {
         let (udp_at, tos) = match family {
             Family::V4 => {
                 let ip: &[u8; IPV4_LEN] = skb.linear().first_chunk()?;
-                // Offset and the more-fragments flag.
-                let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+                let fragment = u16::from_be_bytes([ip[6], ip[7]]) & FRAGMENT != 0;
                 if ip[9] != IPPROTO_UDP || fragment {
                     return None;
                 }
@@ -129,7 +180,7 @@ impl<'a> Packet<'a> {
     }
 
     /// The BTH; `None` when the packet ends before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bth(&self) -> Option<Bth> {
         Some(Bth::parse(&self.read(0)?))
     }
@@ -186,7 +237,7 @@ pub(crate) struct Sending<'a> {
 }
 
 impl<'a> Sending<'a> {
-    #[inline]
+    #[inline(always)]
     fn parse(packet: Packet<'a>) -> Option<Self> {
         let bth = packet.bth()?;
         let opcode = opcode::info(bth.opcode)?;
@@ -198,56 +249,65 @@ impl<'a> Sending<'a> {
     }
 }
 
-impl NetfilterHooks for Tables {
-    fn local_in(&self, skb: SkBuff, state: &HookState<'_>) -> Verdict {
-        let consume = Packet::parse(&skb, state.family).is_some_and(|packet| {
-            let guard = rcu::read_lock();
-            let Some(in_dev) = state.in_dev() else {
-                return false;
-            };
-            let Some(device) = device::find(self, in_dev, &guard) else {
-                return false;
-            };
-            let received = Received {
-                tables: self,
-                device,
-                in_dev,
-                packet: &packet,
-            };
-            if packet.ecn() == Ecn::Ce {
-                np::marked(&received);
+impl Tables {
+    /// A received packet that one look did not settle; whether it is used up.
+    #[inline(never)]
+    fn received(&self, skb: &SkBuff, state: &HookState<'_>) -> bool {
+        let Some(packet) = Packet::parse(skb, state.family) else {
+            return false;
+        };
+        let Some(in_dev) = state.in_dev() else {
+            return false;
+        };
+        let Some(device) = device::find(self, in_dev, state) else {
+            return false;
+        };
+        let received = Received {
+            tables: self,
+            device,
+            in_dev,
+            packet: &packet,
+        };
+        let bth = packet.bth();
+        if packet.ecn() == Ecn::Ce {
+            np::marked(&received, bth.as_ref());
+        }
+        match bth {
+            Some(bth) if bth.opcode == opcode::CNP => {
+                rp::cnp_received(&received, &bth);
+                true
             }
-            match packet.bth() {
-                Some(bth) if bth.opcode == opcode::CNP => {
-                    rp::cnp_received(&received, &bth);
-                    true
-                }
-                Some(bth) => {
-                    qp::touch(self, device, bth.dest_qp);
-                    false
-                }
-                // rxe would drop it, too, but a CNP is never its business.
-                None if packet.read(0) == Some([opcode::CNP]) => {
-                    device.count(Counter::RpCnpMalformed);
-                    true
-                }
-                None => false,
+            Some(bth) => {
+                qp::touch(self, device, in_dev, bth.dest_qp);
+                false
             }
-        });
-        if consume {
-            Verdict::Stolen
-        } else {
-            Verdict::Accept(skb)
+            // rxe would drop it, too, but a CNP is never its business.
+            None if packet.read(0) == Some([opcode::CNP]) => {
+                device.count(Counter::RpCnpMalformed);
+                true
+            }
+            None => false,
         }
     }
 
-    fn local_out(&self, mut skb: SkBuff, state: &HookState<'_>) -> Verdict {
+    /// The TOS byte that a packet of a device without flows must get, if any; `None`: it
+    /// takes another look.
+    #[inline(always)]
+    fn sent_idle(&self, tos: u8, bth: &[u8; BTH_LEN], state: &HookState<'_>) -> Option<Option<u8>> {
+        let device = device::find(self, state.out_dev()?, state)?;
+        let opcode = opcode::info(bth[0])?;
+        let idle = !device.rp.has_flows() && Bth::parse(bth).dest_qp > QP1;
+        idle.then(|| ect::to_do(&device, opcode.kind, tos))
+    }
+
+    /// A packet to be sent that one look did not settle.
+    #[inline(never)]
+    fn sent(&self, mut skb: SkBuff, state: &HookState<'_>) -> Verdict {
         let seen = Packet::parse(&skb, state.family).and_then(|packet| {
-            let guard = rcu::read_lock();
-            let device = device::find(self, state.out_dev()?, &guard)?;
+            let device = device::find(self, state.out_dev()?, state)?;
             let sending = Sending::parse(packet)?;
             Some((
-                ect::to_do(&device, &sending),
+                ect::to_do(&device, sending.opcode.kind, sending.packet.tos),
                 rp::leaving(&device, &sending),
             ))
         });
@@ -260,6 +320,46 @@ impl NetfilterHooks for Tables {
         match leaving {
             Some(leaving) => rp::send(self, leaving, skb, state),
             None => Verdict::Accept(skb),
+        }
+    }
+}
+
+impl NetfilterHooks for Tables {
+    #[inline(always)]
+    fn local_in(&self, skb: SkBuff, state: &HookState<'_>) -> Verdict {
+        match (glance(&skb, state.family), state.in_dev()) {
+            (Glance::Other, _) => return Verdict::Accept(skb),
+            (Glance::Roce(tos, bth), Some(in_dev))
+                if Ecn::from_tos(tos) != Ecn::Ce
+                    && bth[0] != opcode::CNP
+                    && self.seen.has(in_dev, Bth::parse(bth).dest_qp) =>
+            {
+                return Verdict::Accept(skb);
+            }
+            _ => {}
+        }
+        if self.received(&skb, state) {
+            Verdict::Stolen
+        } else {
+            Verdict::Accept(skb)
+        }
+    }
+
+    #[inline(always)]
+    fn local_out(&self, mut skb: SkBuff, state: &HookState<'_>) -> Verdict {
+        let idle = match glance(&skb, state.family) {
+            Glance::Other => return Verdict::Accept(skb),
+            Glance::Roce(tos, bth) => self.sent_idle(tos, bth, state),
+            Glance::Unclear => None,
+        };
+        match idle {
+            Some(tos) => {
+                if let Some(tos) = tos {
+                    ect::set_tos(&mut skb, state.family, tos);
+                }
+                Verdict::Accept(skb)
+            }
+            None => self.sent(skb, state),
         }
     }
 }

@@ -24,11 +24,15 @@ use crate::{
     device::{Device, DeviceEntry},
     linux::{
         hrtimer::{coarse_ticks, now_ns},
+        netdevice::NetDeviceRef,
         rdma::{QpContext, QpType},
         rhashtable::Entry,
     },
     np,
-    roce::{opcode::Service, packet::Addr},
+    roce::{
+        opcode::Service,
+        packet::{Addr, QP1},
+    },
     rp,
     tables::Tables,
 };
@@ -74,30 +78,40 @@ const AGREE: Delta = Delta::from_millis(1);
 /// How often two answers may disagree.
 const AGREE_TRIES: usize = 5;
 
-/// Which QPNs were addressed in the last moments: a cheap way to keep contexts
-/// fresh while packets come, without a lookup for each.
+/// Which QPNs of which net devices were addressed in the last moments: a cheap way to
+/// keep contexts fresh while packets come, without a lookup for each.
 pub(crate) struct Seen([AtomicU64; Seen::SLOTS]);
 
 impl Seen {
-    const SLOTS: usize = 256;
+    const SLOTS: usize = 1024;
 
     /// None yet.
     pub(crate) fn new() -> Self {
         Self([const { AtomicU64::new(0) }; Self::SLOTS])
     }
 
-    /// Whether this is the first packet for the QPN in this tick.
-    #[inline]
-    fn is_first(&self, qpn: u32, tick: u64) -> bool {
-        // The QPN has 24 bits, the tick as many as centuries take.
-        let mark = u64::from(qpn) << 40 | tick;
-        match self.0.get(qpn as usize % Self::SLOTS) {
-            Some(slot) if slot.load(Ordering::Relaxed) != mark => {
-                slot.store(mark, Ordering::Relaxed);
-                true
-            }
-            _ => false,
-        }
+    /// What stands for a packet for the QPN in this tick, and where. A net device that is
+    /// many gigabytes away in memory may look the same, and a tick of half an hour ago: then a
+    /// context is asked for a tick later.
+    #[inline(always)]
+    fn mark(&self, dev: &NetDeviceRef, qpn: u32) -> (u64, Option<&AtomicU64>) {
+        let dev = dev.id().as_u64() >> 10 & 0xff_ffff;
+        let tick = coarse_ticks::<SEEN_HZ>() & 0xffff;
+        let slot = self.0.get((u64::from(qpn) ^ dev) as usize % Self::SLOTS);
+        (u64::from(qpn) << 40 | dev << 16 | tick, slot)
+    }
+
+    /// Whether a packet for the QPN came in this tick.
+    #[inline(always)]
+    pub(crate) fn has(&self, dev: &NetDeviceRef, qpn: u32) -> bool {
+        let (mark, slot) = self.mark(dev, qpn);
+        slot.is_some_and(|slot| slot.load(Ordering::Relaxed) == mark)
+    }
+
+    /// A packet for the QPN came; whether it is the first in this tick.
+    fn add(&self, dev: &NetDeviceRef, qpn: u32) -> bool {
+        let (mark, slot) = self.mark(dev, qpn);
+        slot.is_some_and(|slot| slot.swap(mark, Ordering::Relaxed) != mark)
     }
 }
 
@@ -224,10 +238,14 @@ pub(crate) fn for_each(tables: &Tables, device: &Device, mut f: impl FnMut(&QpEn
     });
 }
 
-/// A packet for `qpn` came: sees to it that its context is known and fresh.
-#[inline]
-pub(crate) fn touch(tables: &Tables, device: ArcBorrow<'_, DeviceEntry>, qpn: u32) {
-    if qpn > 1 && device.seen.is_first(qpn, coarse_ticks::<SEEN_HZ>()) {
+/// A packet for `qpn` came by `dev`: sees to it that its context is known and fresh.
+pub(crate) fn touch(
+    tables: &Tables,
+    device: ArcBorrow<'_, DeviceEntry>,
+    dev: &NetDeviceRef,
+    qpn: u32,
+) {
+    if qpn > QP1 && tables.seen.add(dev, qpn) {
         if let Some(qp) = find(tables, device, qpn) {
             consult(tables, &qp, None, now_ns());
         }

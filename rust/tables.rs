@@ -16,7 +16,7 @@ use crate::{
         workqueue::{impl_has_worker, Worker},
     },
     np::{self, Flow},
-    qp::{self, Qp, Queue},
+    qp::{self, Qp, Queue, Seen},
     rp,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub(crate) struct Tables {
     held_worker: RtWorker<Tables>,
     /// Devices, by net device.
     #[pin]
-    pub(crate) devices: Table<2, Device>,
+    pub(crate) devices: Table<2, Device, true>,
     /// Contexts of QPs, by device and QPN.
     #[pin]
     pub(crate) qps: Table<2, Qp>,
@@ -45,6 +45,8 @@ pub(crate) struct Tables {
     /// RP flows that have a state.
     #[pin]
     pub(crate) rp_flows: Table<7, rp::flow::Flow>,
+    /// QPNs that were addressed lately.
+    pub(crate) seen: Seen,
     /// QPs whose context is to be asked for.
     #[pin]
     pub(crate) queue: Queue,
@@ -82,6 +84,7 @@ impl Tables {
                 qps <- Table::new(),
                 flows <- Table::new(),
                 rp_flows <- Table::new(),
+                seen: Seen::new(),
                 queue <- Queue::new(),
                 next_number: AtomicU32::new(1),
                 swept_ns: AtomicU64::new(0),

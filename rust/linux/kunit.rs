@@ -7,6 +7,7 @@ use super::{bindings, netdevice::NetDeviceRef, netfilter::HookState, skbuff::SkB
 use core::ptr::NonNull;
 use kernel::{
     prelude::*,
+    sync::rcu,
     time::{delay::fsleep, Delta},
 };
 
@@ -51,7 +52,7 @@ pub(crate) fn loopback() -> &'static NetDeviceRef {
 /// Calls `f` with the state of a hook of IPv4 behind which nothing comes.
 pub(crate) fn at_hook<R>(f: impl FnOnce(&HookState<'_>) -> R) -> R {
     let state = bindings::nf_hook_state::default();
-    f(&HookState::for_test(&state))
+    f(&HookState::for_test(&state, &rcu::read_lock()))
 }
 
 /// Sleeps at least `ms` milliseconds.

@@ -11,6 +11,7 @@ use super::{
         Net, NetDeviceEvent, NetDeviceId, NetDeviceNotifier, NetDeviceRef, NotifierRegistration,
         Rtnl,
     },
+    rhashtable::ReadSide,
     skbuff::SkBuff,
 };
 use core::{marker::PhantomData, ptr::NonNull};
@@ -37,10 +38,16 @@ pub(crate) struct HookState<'a> {
     pub(crate) family: Family,
 }
 
+// SAFETY: Netfilter holds RCU while a hook runs, and a state is of one run only.
+unsafe impl ReadSide for HookState<'_> {}
+
 impl<'a> HookState<'a> {
-    /// Where a packet of a test was met.
+    /// Where a packet of a test was met, which holds RCU as netfilter does.
     #[cfg(CONFIG_KUNIT = "y")]
-    pub(super) fn for_test(state: &'a bindings::nf_hook_state) -> Self {
+    pub(super) fn for_test(
+        state: &'a bindings::nf_hook_state,
+        _held: &'a kernel::sync::rcu::Guard,
+    ) -> Self {
         Self {
             state,
             family: Family::V4,
@@ -182,7 +189,8 @@ impl<T: NetfilterHooks> Registration<T> {
 
     /// # Safety
     ///
-    /// `data` must be that of a registration of this type, `skb` and `state` a hook's arguments.
+    /// `data` must be that of a registration of this type, `skb` and `state` a hook's arguments,
+    /// and RCU be held.
     #[inline(always)]
     unsafe fn run(
         data: *mut core::ffi::c_void,

@@ -23,6 +23,17 @@ use kernel::{
     types::Opaque,
 };
 
+/// What shows that this is a read side of RCU: while it lives, nothing is freed that could be
+/// found since it began.
+///
+/// # Safety
+///
+/// RCU must be held for the whole life of each value.
+pub(crate) unsafe trait ReadSide {}
+
+// SAFETY: That is what a guard is.
+unsafe impl ReadSide for rcu::Guard {}
+
 /// One object of a [`Table`], with its key of `W` words.
 #[pin_data]
 #[repr(C)]
@@ -56,27 +67,35 @@ impl<const W: usize, T> Deref for Entry<W, T> {
     }
 }
 
-/// A hash table with keys of `W` words.
+/// A hash table with keys of `W` words. Keys that nobody outside the kernel chooses, addresses
+/// (`BY_ADDRESS`), have a hash that costs less and is not made to resist being attacked.
 ///
 /// # Invariants
 ///
 /// `table` was initialised with the parameters of [`Table::PARAMS`]; each object in it is an
 /// [`Entry`] inside an [`Arc`], one reference of which belongs to the table.
 #[pin_data(PinnedDrop)]
-pub(crate) struct Table<const W: usize, T: Send + Sync> {
+pub(crate) struct Table<const W: usize, T: Send + Sync, const BY_ADDRESS: bool = false> {
     #[pin]
     table: Opaque<bindings::rhashtable>,
     _entries: PhantomData<Arc<Entry<W, T>>>,
 }
 
 // SAFETY: The C side locks for itself; the entries are `Send` and `Sync`.
-unsafe impl<const W: usize, T: Send + Sync> Send for Table<W, T> {}
+unsafe impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Send
+    for Table<W, T, BY_ADDRESS>
+{
+}
 // SAFETY: As above.
-unsafe impl<const W: usize, T: Send + Sync> Sync for Table<W, T> {}
+unsafe impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Sync
+    for Table<W, T, BY_ADDRESS>
+{
+}
 
-impl<const W: usize, T: Send + Sync> Table<W, T> {
+impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Table<W, T, BY_ADDRESS> {
     // The helper that looks entries up has these places built in.
     const AS_IN_C: () = {
+        assert!(!BY_ADDRESS || W * mem::size_of::<u32>() == mem::size_of::<u64>());
         assert!(
             mem::offset_of!(Entry<W, T>, head)
                 == mem::offset_of!(bindings::rxe_cc_table_entry, head)
@@ -95,7 +114,11 @@ impl<const W: usize, T: Send + Sync> Table<W, T> {
         min_size: 0,
         insecure_elasticity: false,
         automatic_shrinking: true,
-        hashfn: None,
+        hashfn: if BY_ADDRESS {
+            Some(bindings::rxe_cc_hash_address)
+        } else {
+            None
+        },
         obj_hashfn: None,
         obj_cmpfn: None,
     };
@@ -113,25 +136,26 @@ impl<const W: usize, T: Send + Sync> Table<W, T> {
     }
 
     /// Finds an entry.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get<'a>(
         &'a self,
         key: &[u32; W],
-        _guard: &'a rcu::Guard,
+        _held: &'a impl ReadSide,
     ) -> Option<ArcBorrow<'a, Entry<W, T>>> {
         // SAFETY: The table is initialised; keys have the length that it was told.
         let found = unsafe {
-            bindings::rxe_cc_rhashtable_lookup(
-                self.table.get(),
-                ptr::from_ref(key).cast(),
-                W as u32,
-            )
+            let key = ptr::from_ref(key).cast();
+            if BY_ADDRESS {
+                bindings::rxe_cc_rhashtable_lookup_address(self.table.get(), key)
+            } else {
+                bindings::rxe_cc_rhashtable_lookup(self.table.get(), key, W as u32)
+            }
         };
         if found.is_null() {
             return None;
         }
         // SAFETY: By the invariant this is an entry in an `Arc`; the table's reference is given up
-        // only a grace period after its removal, so not before the guard ends.
+        // only a grace period after its removal, so not while that is held.
         Some(unsafe { ArcBorrow::from_raw(found.cast::<Entry<W, T>>()) })
     }
 
@@ -267,7 +291,9 @@ impl<const W: usize, T: Send + Sync> Table<W, T> {
 }
 
 #[pinned_drop]
-impl<const W: usize, T: Send + Sync> PinnedDrop for Table<W, T> {
+impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> PinnedDrop
+    for Table<W, T, BY_ADDRESS>
+{
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: Exclusive access, so no reader is left; what is still in the table is released
         // here, what was removed before by the callbacks that the barrier waits for.
@@ -347,8 +373,8 @@ mod tests {
     }
 
     /// Some lengths of a key have code of their own.
-    fn found_by_all_words_of_its_key<const W: usize>() -> Result {
-        let table = KBox::pin_init(Table::<W, u32>::new(), GFP_KERNEL)?;
+    fn found_by_all_words_of_its_key<const W: usize, const BY_ADDRESS: bool>() -> Result {
+        let table = KBox::pin_init(Table::<W, u32, BY_ADDRESS>::new(), GFP_KERNEL)?;
         for n in 0..100 {
             let key = core::array::from_fn(|i| n * W as u32 + i as u32);
             table.get_or_insert(key, Ok(n), GFP_KERNEL)?;
@@ -368,10 +394,11 @@ mod tests {
 
     #[test]
     fn a_key_of_any_length_is_found_by_all_its_words() -> Result {
-        found_by_all_words_of_its_key::<2>()?;
-        found_by_all_words_of_its_key::<5>()?;
-        found_by_all_words_of_its_key::<6>()?;
-        found_by_all_words_of_its_key::<7>()
+        found_by_all_words_of_its_key::<2, true>()?;
+        found_by_all_words_of_its_key::<2, false>()?;
+        found_by_all_words_of_its_key::<5, false>()?;
+        found_by_all_words_of_its_key::<6, false>()?;
+        found_by_all_words_of_its_key::<7, false>()
     }
 
     #[test]

@@ -52,13 +52,13 @@ impl SkBuff {
     /// The part that lies in one piece, from the network header on.
     #[inline]
     pub(crate) fn linear(&self) -> &[u8] {
-        // SAFETY: Valid by the invariant; `len - data_len` bytes at `data` are initialised, and
-        // nobody moves them while the buffer is borrowed.
+        // SAFETY: Valid by the invariant, so `data_len` is part of `len`; as many bytes as the rest
+        // are initialised at `data`, and nobody moves them while the buffer is borrowed.
         unsafe {
             let skb = self.as_ptr();
             slice::from_raw_parts(
                 (*skb).data,
-                (*skb).len.saturating_sub((*skb).data_len) as usize,
+                (*skb).len.wrapping_sub((*skb).data_len) as usize,
             )
         }
     }

@@ -63,12 +63,11 @@ enum Taken {
 const DEFAULT_PKEY: u16 = 0x7fff;
 
 /// A CE-marked packet came.
-pub(crate) fn marked(received: &Received<'_>) {
+pub(crate) fn marked(received: &Received<'_>, bth: Option<&Bth>) {
     let now_ns = now_ns();
-    let bth = received.packet.bth();
     let device = &received.device;
     device.count(Counter::NpEcnMarked);
-    let (refused, unresolved) = match judge(received, bth.as_ref(), now_ns) {
+    let (refused, unresolved) = match judge(received, bth, now_ns) {
         Ok(Taken::Counted) => (None, false),
         Ok(Taken::Remembered) => (None, true),
         Err(refused) => (Some(refused.counter()), false),
@@ -77,7 +76,7 @@ pub(crate) fn marked(received: &Received<'_>) {
         device.count(counter);
     }
     let ends = Ends {
-        qpn: bth.as_ref().map_or(0, |bth| bth.dest_qp),
+        qpn: bth.map_or(0, |bth| bth.dest_qp),
         peer: received.packet.source(),
         peer_qpn: 0,
     };

@@ -36,7 +36,7 @@ use crate::{
     tables::Tables,
     trace::{self, Ends},
 };
-use kernel::sync::{rcu, Arc};
+use kernel::sync::Arc;
 
 /// A CNP came.
 pub(crate) fn cnp_received(received: &Received<'_>, bth: &Bth) {
@@ -182,8 +182,7 @@ pub(crate) fn send(
     skb: SkBuff,
     state: &HookState<'_>,
 ) -> Verdict {
-    let guard = rcu::read_lock();
-    match tables.rp_flows.get(&leaving.key, &guard) {
+    match tables.rp_flows.get(&leaving.key, state) {
         Some(flow) => flow.send(
             flow::Sent {
                 skb,

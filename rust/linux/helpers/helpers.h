@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Static inlines and macros of the kernel headers as functions that Rust can
- * call. One call each, no logic.
+ * call. One call each, no logic but what a table hashes and compares.
  */
 #ifndef RXE_CC_HELPERS_H
 #define RXE_CC_HELPERS_H
@@ -83,6 +83,8 @@ struct rxe_cc_table_entry {
 };
 void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key,
 			       unsigned int words);
+void *rxe_cc_rhashtable_lookup_address(struct rhashtable *ht, const void *key);
+u32 rxe_cc_hash_address(const void *key, u32 len, u32 seed);
 void *rxe_cc_rhashtable_lookup_get_insert(struct rhashtable *ht,
 					  struct rhash_head *obj);
 int rxe_cc_rhashtable_remove(struct rhashtable *ht, struct rhash_head *obj);

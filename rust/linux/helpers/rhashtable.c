@@ -27,6 +27,34 @@ LOOKUP(2)
 LOOKUP(6)
 LOOKUP(7)
 
+/* For keys that nobody outside the kernel chooses. */
+u32 rxe_cc_hash_address(const void *key, u32 len, u32 seed)
+{
+	return hash_64(get_unaligned((const u64 *)key), 32);
+}
+
+static int differs_address(struct rhashtable_compare_arg *arg, const void *obj)
+{
+	const struct rxe_cc_table_entry *entry = obj;
+
+	return get_unaligned((const u64 *)entry->key) !=
+	       get_unaligned((const u64 *)arg->key);
+}
+
+void *rxe_cc_rhashtable_lookup_address(struct rhashtable *ht, const void *key)
+{
+	const struct rhashtable_params params = {
+		.key_len = sizeof(u64),
+		.key_offset = offsetof(struct rxe_cc_table_entry, key),
+		.head_offset = offsetof(struct rxe_cc_table_entry, head),
+		.automatic_shrinking = true,
+		.hashfn = rxe_cc_hash_address,
+		.obj_cmpfn = differs_address,
+	};
+
+	return rhashtable_lookup(ht, key, params);
+}
+
 void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key,
 			       unsigned int words)
 {
