@@ -212,6 +212,11 @@ def dropped(namespace, device, direction):
     lab.run("tc", "-n", namespace, "filter", "add", "dev", device, direction, "matchall", "action", "drop")
 
 
+def counted():
+    """Whether this guest's clock counts instructions."""
+    return os.environ.get("RXE_CC_ICOUNT") == "1"
+
+
 def compiled(source, *libraries):
     """The program of a C file that stands here."""
     program = f"{lab.SCRATCH}/{os.path.basename(source).removesuffix('.c')}"

@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0
 """Part 1: what it costs when nothing is congested.
 
-One perftest stream for each workload, without any mark. While it runs, rxe_cc is
+One perftest stream for each workload, without any mark. Below it rxe_cc is
 inserted and removed, and so are its rivals: an nftables rule and a tc/BPF program, on
 both hosts, that match CE and count, and fq as the queue of both hosts. Each is
 measured in slices next to slices of plain rxe: plain, it, it, plain, blocks in
-random order, so that what drifts meanwhile is not taken for a difference. Rates are
-from rxe's own counters of packets; of a ping-pong the number of packets a second is
-the inverse of its latency.
+random order, so that what drifts meanwhile is not taken for a difference. The stream
+pauses at each switch: rxe gives a queue pair up when its packet meets a queue that is
+being exchanged. Rates are from rxe's own counters of packets; of a ping-pong the
+number of packets a second is the inverse of its latency.
+
+In the guest whose clock counts instructions the same is done with its one CPU: there a
+rate is exact, and its ratio that of the instructions that a message takes in all, both
+hosts and the switch together. Two processes that poll would wait for each other's time
+slices there; so the ping-pong is one that sleeps.
 """
+import contextlib
+import os
 import random
+import signal
 import time
 from dataclasses import dataclass
 
 import lab
-from common import HERE, SEED, Figure, Lateness, Unmeasured, module, network, scope, short
+from common import HERE, SEED, Figure, Lateness, Unmeasured, counted, module, network, scope, short
 
 import roce
 
@@ -36,23 +45,29 @@ table inet bench {
 class Workload:
     tool: str
     size: int
+    options: tuple
     # Which end's counter of received bytes (packets) is the rate.
     receiver: int = 2
-    options: tuple = ()
     latency: bool = False
     quick: bool = False
+    # With which clock only.
+    counted: bool | None = None
 
     @property
     def name(self):
         return f"{self.tool} {self.size} B"
 
 
-# Those that can wait for an event do: polling takes CPU from rxe.
+# Those that can wait for an event do: polling takes CPU from rxe. With events perftest
+# wants a number of messages instead of a time; this many do not end before they are stopped.
+SLEEPS = ("-e", "-N", "-n", "100000000")
+POLLS = ("-D", "3600")
 WORKLOADS = [
-    *(Workload("ib_write_bw", size, quick=size == 4096) for size in (64, 4096, 65536)),
-    *(Workload("ib_send_bw", size, options=("-e",), quick=size == 64) for size in (64, 4096, 65536)),
-    *(Workload("ib_read_bw", size, receiver=1, options=("-e",)) for size in (64, 4096, 65536)),
-    Workload("ib_write_lat", 64, latency=True, quick=True),
+    *(Workload("ib_write_bw", size, POLLS, quick=size == 4096) for size in (64, 4096, 65536)),
+    *(Workload("ib_send_bw", size, SLEEPS, quick=size == 64) for size in (64, 4096, 65536)),
+    *(Workload("ib_read_bw", size, SLEEPS, receiver=1) for size in (64, 4096, 65536)),
+    Workload("ib_write_lat", 64, POLLS, latency=True, quick=True, counted=False),
+    Workload("ib_send_lat", 64, ("-e", "-n", "5000000"), latency=True, quick=True, counted=True),
 ]
 
 
@@ -141,23 +156,54 @@ class StandsStill(Exception):
     """Not a packet in a slice."""
 
 
+def process(host, name):
+    """The PID of a process of this name, if the host has one."""
+    for pid in lab.run("ip", "netns", "pids", host.namespace).split():
+        # Another one may end meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            if lab.read(f"/proc/{pid}/comm") == name:
+                return int(pid)
+    return None
+
+
 class Stream:
     """A workload that runs until its scope ends."""
 
-    def __init__(self, workload, hosts, seconds):
+    def __init__(self, workload, hosts):
         self.workload = workload
-        words = ["-s", str(workload.size), "-D", str(seconds), "-u", "15", *workload.options]
-        self.stream = lab.Stream(*hosts, *words, tool=workload.tool, timeout=seconds + 60)
+        words = ["-s", str(workload.size), "-u", "18", *workload.options]
+        self.stream = lab.Stream(*hosts, *words, tool=workload.tool, timeout=4000)
         host = hosts[workload.receiver - 1]
         self.path = f"{lab.HW.format(host.device)}/{'rcvd_pkts' if workload.latency else 'rcvd_bytes'}"
-        self.device = host
+        self.client = lab.wait_until(lambda: process(hosts[0], workload.tool), 30, 0.2)
+        if not self.client:
+            raise Unmeasured(f"{workload.name}: no client")
         self.wait_moving()
 
     def wait_moving(self):
         start = self.read()[1]
         if not lab.wait_until(lambda: self.read()[1] > start + (20 if self.workload.latency else 20_000), 30, 0.2):
-            state = "for 30 s" if self.stream.running() else self.stream.finish(fail=False).strip()[-1500:]
+            state = "for 30 s" if self.stream.running() else self.ending()
             raise Unmeasured(f"{self.workload.name}: nothing moves: {state}")
+
+    def ending(self):
+        """What the client said last, which broke off first."""
+        lines = self.stream.finish(fail=False).strip().splitlines()
+        return "\n".join([line for line in lines if "server" not in line.split("|")[0]][-12:])
+
+    @contextlib.contextmanager
+    def paused(self):
+        """What is posted has arrived, and no more is until the end."""
+        os.kill(self.client, signal.SIGSTOP)
+        try:
+            had = None
+            while had != (has := self.read()[1]):
+                had = has
+                time.sleep(0.1)
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.client, signal.SIGCONT)
 
     def read(self):
         before = time.monotonic()
@@ -181,7 +227,8 @@ def pairs_of(stream, variants, rounds, slice_s, dice):
 
     def slice_of(name):
         if variants.on != name:
-            variants.switch(name)
+            with stream.paused():
+                variants.switch(name)
             time.sleep(SETTLE_S)
         return stream.rate(slice_s)
 
@@ -198,9 +245,10 @@ def pairs_of(stream, variants, rounds, slice_s, dice):
 
 
 def measure(report, args):
-    slice_s, rounds = (0.5, 1) if args.quick else (1.0, 4)
-    rounds = args.rounds or rounds
-    chosen = [w for w in WORKLOADS if w.quick or not args.quick]
+    # The counting clock goes slowly.
+    slice_s, rounds = (0.2, 2) if counted() else (0.5, 4)
+    rounds = args.rounds or (1 if args.quick else rounds)
+    chosen = [w for w in WORKLOADS if (w.quick or not args.quick) and w.counted in (None, counted())]
     with scope():
         net = network()
         module(False)
@@ -214,7 +262,7 @@ def measure(report, args):
         for workload in chosen:
             report.progress(workload.name)
             with scope():
-                stream = Stream(workload, net.hosts, 3600)
+                stream = Stream(workload, net.hosts)
                 counters = ("out_of_seq_request", "duplicate_request", "completer_retry_err")
                 before = [net.hosts[n].counters(True) for n in (0, 1)]
                 ratios, plain, void = pairs_of(stream, variants, rounds, slice_s, dice)

@@ -10,14 +10,13 @@ the peer pass LOCAL_IN, with and without a mark, for a real QP, and are dropped 
 it, so that no answer of rxe's counts with them. Beside the module: an nftables rule and
 a tc/BPF program that match CE and count, and fq as the queue.
 """
-import os
 import statistics
 import time
 
 import lab
 import roce
 from cnp import known, mark
-from common import Figure, Unmeasured, dropped, module, network, scope
+from common import Figure, Unmeasured, counted, dropped, module, network, scope
 from cost import Variants
 from many import FIRST_PEER_QPN, Hook, ManyQps
 from scale import COUNTS, OTHER_PORT, RATE, UNKNOWN_QPN, counts_of, limit_all
@@ -34,10 +33,6 @@ table inet behind {
     }
 }
 """
-
-
-def counted():
-    return os.environ.get("RXE_CC_ICOUNT") == "1"
 
 
 class WayOut:

@@ -105,9 +105,11 @@ def one_run(limiter, hosts, mbps, seconds, figures):
 
 
 def most(hosts):
-    """Mb/s that leave without a limit."""
+    """Mb/s that leave without a limit, watched as in a run."""
     with scope():
         pairs = rp.Pairs(*hosts, timeout=ACK_TIMEOUT)
+        lab.Dump(hosts[0], snap=96)
+        Lateness(1000)
         pairs.post("write", 200)
         path = f"{lab.HW.format(hosts[0].device)}/sent_bytes"
         time.sleep(0.5)
@@ -117,6 +119,7 @@ def most(hosts):
             has, now = int(lab.read(path)), time.monotonic()
             samples.append((has - had) * 8 / (now - at) / 1e6)
             had, at = has, now
+    lab.forget_captures()
     # A QP that has sent everything sends no more.
     samples = [s for s in samples if s > 0]
     if not samples:

@@ -166,7 +166,7 @@ def measure(report, args):
                                cost["unlimited"], middle(seen["limited"]), whole, took])
             if count >= WORTH_COUNTING:
                 together = aware[0] + limited[0]
-                report.figure(f"bytes_limited.{count}", Figure(together, together, together, 1, "bytes", "lower", 512.0 if count >= 1000 else None, True))
+                report.figure(f"bytes_flow.{count}", Figure(limited[0], limited[0], limited[0], 1, "bytes", "lower", 512.0 if count >= 1000 else None, True))
                 report.figure(f"bytes_known.{count}", Figure(aware[0], aware[0], aware[0], 1, "bytes", "lower", 128.0 if count >= 1000 else None, True))
                 memory.rows.append([str(count), aware[0], limited[0], together, aware[1] + limited[1]])
         report.note(lateness.summary(began, time.time_ns()))
