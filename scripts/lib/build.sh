@@ -53,16 +53,16 @@ copy_sources() {
 	mv "$list.new" "$list"
 }
 
-# build_module RESULT KERNEL: rxe_cc.ko at RESULT, for the stock or the debug kernel;
-# complaints of the compiler on stderr.
+# build_module RESULT KERNEL: rxe_cc.ko at RESULT, for the stock kernel or the one that
+# use_uml named; complaints of the compiler on stderr.
 build_module() {
 	local dir result=$1 log started=$SECONDS status=0 build_lock key kdir options=() words=()
 	[[ -f $SRC/Kbuild ]] || die "no Kbuild in $SRC: nothing to build"
 	case $2 in
 	stock) kdir=$(lab_kdir) key=$(headers_key) ;;
-	debug)
-		kdir=$DEBUG_TREE key=$(debug_key)
-		options=(-r "$DEBUG/tree" "$DEBUG_TREE" -r "$DEBUG/modules" "/usr/lib/modules/$(debug_krel)")
+	*)
+		kdir=$UML_TREE key=$(uml_key)
+		options=(-r "$UML/tree" "$UML_TREE" -r "$UML/modules" "/usr/lib/modules/$(uml_krel)")
 		words=(ARCH=um KCFLAGS=-Wno-null-pointer-arithmetic KRUSTFLAGS="-Crelocation-model=static -Ccode-model=large")
 		;;
 	esac

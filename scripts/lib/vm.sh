@@ -5,8 +5,8 @@
 # it comes, its status, the kernel's log. QEMU is called directly and boots the
 # lab's root file system over virtiofs, without initramfs and without image:
 # virtme-ng does the same, but its full machine and udev take 100 s to boot
-# where there is no KVM; this takes five. The debug kernel boots the same root as
-# an ordinary program (debug-kernel.sh).
+# where there is no KVM; this takes five. Kernels of our own boot the same root as
+# ordinary programs (uml-kernel.sh).
 #
 # A guest's processes live in name spaces that end with this script, so nothing
 # stays behind; its root is read-only on the host's side and an overlay in
@@ -44,11 +44,8 @@ vm_options() {
 	case $vm_mem in *[gG]) vm_mem=$((${vm_mem%?} * 1024)) ;; *[mM]) vm_mem=${vm_mem%?} ;; esac
 	[[ $vm_smp =~ ^[1-9][0-9]*$ && $vm_mem =~ ^[1-9][0-9]*$ && $vm_timeout =~ ^[1-9][0-9]*$ ]] ||
 		die "--smp, --mem and --timeout take positive numbers"
-	case $vm_kernel in
-	stock | debug) ;;
-	*) die "no kernel '$vm_kernel': stock or debug" ;;
-	esac
-	[[ $vm_icount == 0 || $vm_kernel == stock ]] || die "--icount is of the emulated machine: not with --kernel debug"
+	need_kernel "$vm_kernel"
+	[[ $vm_icount == 0 || $vm_kernel == stock ]] || die "--icount is of the emulated machine: not with --kernel $vm_kernel"
 	if [[ -n $vm_share ]]; then
 		[[ -d $vm_share ]] || die "--share $vm_share is not a directory"
 		vm_share=$(cd "$vm_share" && pwd -P)
@@ -109,7 +106,7 @@ accelerator() {
 boot() {
 	local kernel
 	kernel=/boot/vmlinux-$(lab_krel)
-	[[ $vm_kernel == stock ]] || kernel=$DEBUG
+	[[ $vm_kernel == stock ]] || kernel=$UML
 	exec_ns bash "$SRC/scripts/lib/vm-host" "$ROOTFS" "$SRC" "${vm_share:--}" "$run" \
 		"$accel" "$vm_smp" "$vm_mem" "$vm_timeout" "$kernel" "${1-}"
 }
@@ -145,7 +142,10 @@ start_guest() {
 
 prepare_guest() {
 	new_run
-	[[ $vm_kernel == stock ]] || hold_debug
+	if [[ $vm_kernel != stock ]]; then
+		use_uml "$vm_kernel"
+		hold_uml
+	fi
 	((vm_build == 0)) || build_module "$run/guest/rxe_cc.ko" "$vm_kernel"
 	if ((vm_build)); then
 		build_tool "$run/guest/bin/rxecc"
