@@ -106,11 +106,16 @@ pub(crate) fn cnp_rx(device: &Device, ends: Ends, verdict: Option<Counter>) {
 }
 
 /// A flow's rate changed.
-pub(crate) fn rate(device: &Device, ends: Ends, events: &Events, view: impl FnOnce() -> View) {
+pub(crate) fn rate(
+    device: &Device,
+    ends: impl FnOnce() -> Ends,
+    events: &Events,
+    view: impl FnOnce() -> View,
+) {
     if events.cuts == 0 && events.increases == 0 && !events.limiter_on && !events.limiter_off {
         return;
     }
-    traced(device, ends, |flow| {
+    traced(device, ends(), |flow| {
         let view = view();
         let rate = |events| TraceRate {
             rate_bps: view.rc_real,

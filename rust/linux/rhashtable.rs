@@ -159,6 +159,25 @@ impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Table<W, T, BY_ADDR
         Some(unsafe { ArcBorrow::from_raw(found.cast::<Entry<W, T>>()) })
     }
 
+    /// Finds an entry, all of which is about to be used: what lies in memory only is on its way
+    /// to the CPU, all at once.
+    #[inline]
+    pub(crate) fn get_whole<'a>(
+        &'a self,
+        key: &[u32; W],
+        held: &'a impl ReadSide,
+    ) -> Option<ArcBorrow<'a, Entry<W, T>>> {
+        let entry = self.get(key, held)?;
+        // SAFETY: No more than a hint, about memory that is there.
+        unsafe {
+            bindings::rxe_cc_prefetch(
+                ptr::from_ref::<Entry<W, T>>(&entry).cast(),
+                mem::size_of::<Entry<W, T>>(),
+            );
+        }
+        Some(entry)
+    }
+
     /// Finds an entry or makes it; `true` when it is new.
     ///
     /// # Errors

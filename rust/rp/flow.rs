@@ -132,6 +132,8 @@ impl Departure {
 pub(crate) struct Flow {
     /// The QP that sends.
     pub(crate) qp: Arc<QpEntry>,
+    /// The QP's device, which each packet needs.
+    device: Arc<DeviceEntry>,
     #[pin]
     inner: SpinLockIrq<Inner>,
     #[pin]
@@ -343,6 +345,7 @@ pub(super) struct Sent {
 impl Flow {
     fn new(qp: Arc<QpEntry>, params: Arc<RpParams>, now_ns: u64) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
+            device: qp.device.clone(),
             qp,
             inner <- new_spinlock_irq!(Inner::new(params, now_ns), "rxe_cc_rp_flow"),
             timer <- SoftTimer::new(),
@@ -350,7 +353,7 @@ impl Flow {
     }
 
     fn device(&self) -> &DeviceEntry {
-        &self.qp.device
+        &self.device
     }
 
     fn ends(&self, inner: &Inner) -> Ends {
@@ -374,9 +377,12 @@ impl Flow {
                 .counters
                 .add(Counter::RpRateIncreases, events.increases);
         }
-        trace::rate(device, self.ends(inner), &events, || {
-            inner.state.view(&inner.params)
-        });
+        trace::rate(
+            device,
+            || self.ends(inner),
+            &events,
+            || inner.state.view(&inner.params),
+        );
         let now = Gauges {
             limited: inner.state.limited() && inner.mode == Mode::Paced && !inner.dead,
             held_packets: inner.held.len(),

@@ -182,7 +182,7 @@ pub(crate) fn send(
     skb: SkBuff,
     state: &HookState<'_>,
 ) -> Verdict {
-    match tables.rp_flows.get(&leaving.key, state) {
+    match tables.rp_flows.get_whole(&leaving.key, state) {
         Some(flow) => flow.send(
             flow::Sent {
                 skb,

@@ -85,6 +85,7 @@ void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key,
 			       unsigned int words);
 void *rxe_cc_rhashtable_lookup_address(struct rhashtable *ht, const void *key);
 u32 rxe_cc_hash_address(const void *key, u32 len, u32 seed);
+void rxe_cc_prefetch(const void *object, size_t size);
 void *rxe_cc_rhashtable_lookup_get_insert(struct rhashtable *ht,
 					  struct rhash_head *obj);
 int rxe_cc_rhashtable_remove(struct rhashtable *ht, struct rhash_head *obj);

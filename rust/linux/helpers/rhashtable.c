@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /* Of a constant length a key is hashed and compared without calls and loops. */
-#define LOOKUP(words)							\
-static int differs_##words(struct rhashtable_compare_arg *arg,		\
-			   const void *obj)				\
+#define LOOKUP(name, words, hash)					\
+static __always_inline int						\
+differs_##name(struct rhashtable_compare_arg *arg, const void *obj)	\
 {									\
 	const struct rxe_cc_table_entry *entry = obj;			\
 									\
-	return memcmp(entry->key, arg->key, (words) * sizeof(u32));	\
+	return memcmp(entry->key, arg->key,				\
+		      (words) * sizeof(u32)) != 0;			\
 }									\
 									\
-static void *lookup_##words(struct rhashtable *ht, const void *key)	\
+static void *find_##name(struct rhashtable *ht, const void *key)	\
 {									\
 	const struct rhashtable_params params = {			\
 		.key_len = (words) * sizeof(u32),			\
 		.key_offset = offsetof(struct rxe_cc_table_entry, key),	\
 		.head_offset = offsetof(struct rxe_cc_table_entry, head), \
 		.automatic_shrinking = true,				\
-		.obj_cmpfn = differs_##words,				\
+		.hashfn = (hash),					\
+		.obj_cmpfn = differs_##name,				\
 	};								\
 									\
 	return rhashtable_lookup(ht, key, params);			\
 }
-
-LOOKUP(2)
-LOOKUP(6)
-LOOKUP(7)
 
 /* For keys that nobody outside the kernel chooses. */
 u32 rxe_cc_hash_address(const void *key, u32 len, u32 seed)
@@ -33,26 +31,14 @@ u32 rxe_cc_hash_address(const void *key, u32 len, u32 seed)
 	return hash_64(get_unaligned((const u64 *)key), 32);
 }
 
-static int differs_address(struct rhashtable_compare_arg *arg, const void *obj)
-{
-	const struct rxe_cc_table_entry *entry = obj;
-
-	return get_unaligned((const u64 *)entry->key) !=
-	       get_unaligned((const u64 *)arg->key);
-}
+LOOKUP(address, 2, rxe_cc_hash_address)
+LOOKUP(2, 2, NULL)
+LOOKUP(6, 6, NULL)
+LOOKUP(7, 7, NULL)
 
 void *rxe_cc_rhashtable_lookup_address(struct rhashtable *ht, const void *key)
 {
-	const struct rhashtable_params params = {
-		.key_len = sizeof(u64),
-		.key_offset = offsetof(struct rxe_cc_table_entry, key),
-		.head_offset = offsetof(struct rxe_cc_table_entry, head),
-		.automatic_shrinking = true,
-		.hashfn = rxe_cc_hash_address,
-		.obj_cmpfn = differs_address,
-	};
-
-	return rhashtable_lookup(ht, key, params);
+	return find_address(ht, key);
 }
 
 void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key,
@@ -60,14 +46,22 @@ void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key,
 {
 	switch (words) {
 	case 2:
-		return lookup_2(ht, key);
+		return find_2(ht, key);
 	case 6:
-		return lookup_6(ht, key);
+		return find_6(ht, key);
 	case 7:
-		return lookup_7(ht, key);
+		return find_7(ht, key);
 	default:
 		return rhashtable_lookup(ht, key, ht->p);
 	}
+}
+
+void rxe_cc_prefetch(const void *object, size_t size)
+{
+	const void *end = object + size;
+
+	for (; object < end; object += L1_CACHE_BYTES)
+		prefetch(object);
 }
 
 void *rxe_cc_rhashtable_lookup_get_insert(struct rhashtable *ht,
