@@ -24,6 +24,8 @@ WINDOW_US = 50
 GAP_US = 2000
 # What is in flight is answered after this.
 REST_S = 0.5
+# After a packet its queue pair is looked up again within this, unless there are thousands.
+VERIFIED_S = 0.1
 
 
 def mark(host, peer, qpn, ecn=roce.CE):
@@ -244,8 +246,12 @@ def deadlines(report, host, peer, counts, marks):
             local = {FIRST_PEER_QPN + n: qpn for n, qpn in enumerate(qpns)}
             frames = [mark(host, peer, qpn) for qpn in qpns]
             frames *= max(2, marks // count)
+            before = [mark(host, peer, qpn, roce.ECT0) for qpn in qpns]
             with scope():
                 watch = Watch(host)
+                # A queue pair in use is known and verified; these have rested.
+                peer.sender.send_all(before)
+                time.sleep(VERIFIED_S)
                 peer.sender.send_all(frames)
                 time.sleep(REST_S)
                 seen = watch.read()

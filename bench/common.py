@@ -217,6 +217,11 @@ def counted():
     return os.environ.get("RXE_CC_ICOUNT") == "1"
 
 
+def native():
+    """Whether this is the lab's kernel for measuring, which is not emulated."""
+    return os.uname().release.endswith("-native")
+
+
 def compiled(source, *libraries):
     """The program of a C file that stands here."""
     program = f"{lab.SCRATCH}/{os.path.basename(source).removesuffix('.c')}"

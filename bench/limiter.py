@@ -76,7 +76,7 @@ def one_run(limiter, hosts, mbps, seconds, figures):
     with scope():
         pairs = rp.Pairs(*hosts, timeout=ACK_TIMEOUT)
         limit(limiter, *hosts, pairs, mbps)
-        dump = lab.Dump(hosts[0], snap=96)
+        dump = lab.Dump(hosts[0], snap=96, leisure=True)
         pairs.post("write", min(200, int((seconds + 1.5) * bps / 8 / rp.MIB) + 1))
         lateness = Lateness(1000)
         # Past what a full bucket, or a QP that has not sent yet, has in advance.
@@ -108,7 +108,7 @@ def most(hosts):
     """Mb/s that leave without a limit, watched as in a run."""
     with scope():
         pairs = rp.Pairs(*hosts, timeout=ACK_TIMEOUT)
-        lab.Dump(hosts[0], snap=96)
+        lab.Dump(hosts[0], snap=96, leisure=True)
         Lateness(1000)
         pairs.post("write", 200)
         path = f"{lab.HW.format(hosts[0].device)}/sent_bytes"

@@ -588,16 +588,20 @@ Frame = namedtuple("Frame", "time_ns size packet")
 
 
 class Dump:
-    """tcpdump on a host, headers only; from its making on. Read it after stop."""
+    """tcpdump on a host, headers only; from its making on. Read it after stop. It wakes for
+    each packet, or at `leisure`: many together, so that it takes little time from others."""
 
     kept = []
 
-    def __init__(self, host, snap=128, device="eth0"):
+    def __init__(self, host, snap=128, device="eth0", leisure=False):
         self.host = host
+        # The last ones arrive so late.
+        self.last_s = 1.3 if leisure else 0.3
+        how = ["nice", "-n", "19", "tcpdump"] if leisure else ["tcpdump", "--immediate-mode"]
         os.makedirs(f"{SCRATCH}/captures", exist_ok=True)
         self.path = f"{SCRATCH}/captures/{host.name}-{len(Dump.kept)}.pcap"
         Dump.kept.append(self.path)
-        self.process = host.popen("tcpdump", "-i", device, "-s", str(snap), "-B", "65536", "--immediate-mode", "-w", self.path, "-Z", "root",
+        self.process = host.popen(*how, "-i", device, "-s", str(snap), "-B", "65536", "-w", self.path, "-Z", "root",
                                   "udp port 4791", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         cleanup(self.stop)
         line = self.process.stderr.readline()
@@ -612,7 +616,7 @@ class Dump:
     def stop(self):
         if self.process.poll() is None:
             # Let what is still on its way arrive.
-            time.sleep(0.3)
+            time.sleep(self.last_s)
             self.process.send_signal(2)
         if self.stopped:
             return
