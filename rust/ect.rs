@@ -19,17 +19,22 @@ use crate::{
     },
 };
 
+/// Whether a packet leaves as it is, whatever the knobs say.
+#[inline]
+pub(crate) fn is_settled(kind: Kind, tos: u8) -> bool {
+    !kind.is_data() || Ecn::from_tos(tos) == Ecn::Ect0
+}
+
 /// The TOS byte that a packet must get before it leaves; `None`: as it is.
 #[inline]
 pub(crate) fn to_do(device: &Device, kind: Kind, tos: u8) -> Option<u8> {
-    if !kind.is_data() {
+    if is_settled(kind, tos) {
         return None;
     }
-    let ecn = Ecn::from_tos(tos);
     match EctMode::from_value(device.knobs.get(Id::EctMode)) {
-        EctMode::Rewrite => (ecn != Ecn::Ect0).then(|| Ecn::Ect0.in_tos(tos)),
+        EctMode::Rewrite => Some(Ecn::Ect0.in_tos(tos)),
         EctMode::Pass => {
-            match ecn {
+            match Ecn::from_tos(tos) {
                 Ecn::NotEct => device.count(Counter::TxNotEct),
                 Ecn::Ce => device.count(Counter::TxBornCe),
                 Ecn::Ect0 | Ecn::Ect1 => {}

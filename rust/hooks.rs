@@ -290,12 +290,15 @@ impl Tables {
         }
     }
 
-    /// The TOS byte that a packet of a device without flows must get, if any; `None`: it
-    /// takes another look.
+    /// The TOS byte that a packet must get which no flow could hold, if any; `None`: it takes
+    /// another look.
     #[inline(always)]
     fn sent_idle(&self, tos: u8, bth: &[u8; BTH_LEN], state: &HookState<'_>) -> Option<Option<u8>> {
-        let device = device::find(self, state.out_dev()?, state)?;
         let opcode = opcode::info(bth[0])?;
+        if self.rp_flows.is_empty() && ect::is_settled(opcode.kind, tos) {
+            return Some(None);
+        }
+        let device = device::find(self, state.out_dev()?, state)?;
         let idle = !device.rp.has_flows() && Bth::parse(bth).dest_qp > QP1;
         idle.then(|| ect::to_do(&device, opcode.kind, tos))
     }
