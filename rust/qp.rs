@@ -38,7 +38,7 @@ use crate::{
 };
 use core::{
     mem,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use kernel::{
     prelude::*,
@@ -68,8 +68,8 @@ pub(crate) const LIMITED_IDLE_NS: u64 = 1_000_000_000;
 const SEEN_HZ: u64 = 30;
 /// QPNs of one device without a context at one time.
 const UNRESOLVED_MAX: u32 = 1024;
-/// QPs in the worker's queue.
-const QUEUE_MAX: usize = 4096;
+/// QPs in the worker's queue; the worker finds more than that, but has to look for them.
+const QUEUE_MAX: usize = 1024;
 /// Senders whose packets for one QP are remembered until its context is known.
 const PENDING_MAX: usize = 4;
 /// Two answers this far apart must agree before a new context is believed: the
@@ -420,6 +420,8 @@ fn identity(context: QpContext) -> (QpType, u32, [u8; 16]) {
 pub(crate) struct Queue {
     #[pin]
     qps: SpinLockIrq<KVVec<Arc<QpEntry>>>,
+    /// It was full: there are QPs marked as queued that are not in it.
+    overflowed: AtomicBool,
 }
 
 impl Queue {
@@ -427,22 +429,27 @@ impl Queue {
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             qps <- new_spinlock_irq!(KVVec::with_capacity(QUEUE_MAX, GFP_KERNEL)?, "rxe_cc_queue"),
+            overflowed: AtomicBool::new(false),
         }? Error)
     }
 
-    /// Adds a QP that was just marked as queued. In a full queue it finds no place;
-    /// then the next packet tries again.
+    /// Adds a QP that was just marked as queued. Where it finds no place the worker looks
+    /// for it by that mark.
     fn push(&self, tables: &Tables, qp: &Arc<QpEntry>) {
-        let refused = self.qps.lock().push_within_capacity(qp.clone()).is_err();
-        if refused {
-            qp.inner.lock().queued = false;
+        if self.qps.lock().push_within_capacity(qp.clone()).is_err() {
+            self.overflowed.store(true, Ordering::Release);
         }
         tables.kick();
     }
 
-    /// Whether nothing is to be done.
+    /// Whether no QP is in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.qps.lock().is_empty()
+    }
+
+    /// Whether nothing is to be done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_empty() && !self.overflowed.load(Ordering::Relaxed)
     }
 
     /// Takes QPs out, whoever waits for them.
@@ -462,13 +469,27 @@ impl Queue {
 
     /// Asks for the contexts of all that is queued. The worker's part; sleeps.
     pub(crate) fn resolve(&self, tables: &Tables) {
-        if self.is_empty() {
-            return;
+        if !self.is_empty() {
+            let Ok(empty) = KVVec::with_capacity(QUEUE_MAX, GFP_KERNEL) else {
+                return;
+            };
+            let batch = mem::replace(&mut *self.qps.lock(), empty);
+            Self::ask_all(tables, batch);
         }
-        let Ok(empty) = KVVec::with_capacity(QUEUE_MAX, GFP_KERNEL) else {
-            return;
-        };
-        let batch = mem::replace(&mut *self.qps.lock(), empty);
+        if self.overflowed.swap(false, Ordering::Acquire) {
+            let others = tables.qps.collect(|qp| qp.inner.lock().queued);
+            // As long as there are any, or no memory to look for them, the next run looks again.
+            if !others.as_ref().is_ok_and(|others| others.is_empty()) {
+                self.overflowed.store(true, Ordering::Relaxed);
+            }
+            if let Ok(others) = others {
+                Self::ask_all(tables, others);
+            }
+        }
+    }
+
+    /// Asks for the contexts of these. Sleeps.
+    fn ask_all(tables: &Tables, batch: KVVec<Arc<QpEntry>>) {
         let mut doubtful: KVVec<(Arc<QpEntry>, Option<QpContext>)> = KVVec::new();
         for qp in batch {
             let now_ns = now_ns();

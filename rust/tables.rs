@@ -141,7 +141,7 @@ impl Tables {
             np::sweep(self);
             rp::flow::sweep(self);
         }
-        if !self.queue.is_empty() {
+        if !self.queue.is_done() {
             self.kick();
         } else if !self.qps.is_empty() || !self.flows.is_empty() || !self.rp_flows.is_empty() {
             self.sweep_later();

@@ -74,6 +74,28 @@ def two_thousand_qps_are_limited_at_once_and_their_memory_comes_back():
 
 
 @case
+def marks_for_more_rested_qps_than_are_asked_for_at_once_are_all_answered():
+    tools, first = [h2.qps() for _ in range(5 if load.LONG else 1)], 1 << 20
+    qpns = [qp.qpn for n, tool in enumerate(tools) for qp in load.crowd(tool, h1.ip, QPS, first + n * QPS)]
+    end = time.monotonic() + 60
+    while (missing := sorted(set(qpns) - set(rp.state(h2)))) and time.monotonic() < end:
+        h1.sender.send_all([mark(qpn) for qpn in missing[:500]])
+        time.sleep(0.3)
+    check(not missing, f"{len(missing)} of {len(qpns)} contexts are not known")
+    # What is known of them is old then, but not yet looked up for its age alone.
+    time.sleep(0.5)
+    had = h2.counters()["np_cnp_sent"]
+    started = time.monotonic()
+    h1.sender.send_all([mark(qpn) for qpn in qpns])
+    check(wait_until(lambda: h2.counters()["np_cnp_sent"] - had >= len(qpns), 30, 0.05),
+          f"{h2.counters()['np_cnp_sent'] - had} CNPs for {len(qpns)} marks, one a QP")
+    took = time.monotonic() - started
+    note(f"{len(qpns)} marks answered in {took:.1f} s")
+    for tool in tools:
+        tool.close()
+
+
+@case
 def a_qpn_that_comes_again_inherits_nothing():
     for host in h1, h2:
         host.renew_device()
