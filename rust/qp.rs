@@ -68,8 +68,9 @@ pub(crate) const LIMITED_IDLE_NS: u64 = 1_000_000_000;
 const SEEN_HZ: u64 = 30;
 /// QPNs of one device without a context at one time.
 const UNRESOLVED_MAX: u32 = 1024;
-/// QPs in the worker's queue; the worker finds more than that, but has to look for them.
-const QUEUE_MAX: usize = 1024;
+/// QPs in the worker's queue, a page of them; the worker finds more than that, but has to
+/// look for them.
+const QUEUE_MAX: usize = 512;
 /// Senders whose packets for one QP are remembered until its context is known.
 const PENDING_MAX: usize = 4;
 /// Two answers this far apart must agree before a new context is believed: the
