@@ -170,9 +170,9 @@ def measure(report, args):
             table.rows.append([str(count), cost["limited"], report.figure(f"hook_over_{counts[0]}.{count}", over) if count != counts[0] else "",
                                cost["unlimited"], middle(seen["limited"]), whole, took])
             if count >= WORTH_COUNTING:
-                together = aware[0] + limited[0]
+                together, unsure = aware[0] + limited[0], unsure_bytes() / count
                 for name, gained, most in ("flow", limited[0], 512.0), ("known", aware[0], 128.0):
-                    report.figure(f"bytes_{name}.{count}", Figure(gained, gained - unsure_bytes() / count, gained, 1, "bytes", "lower",
+                    report.figure(f"bytes_{name}.{count}", Figure(gained, gained - unsure, gained + unsure, 1, "bytes", "lower",
                                                                   most if count >= 1000 else None, True))
                 memory.rows.append([str(count), aware[0], limited[0], together, aware[1] + limited[1]])
         report.note(lateness.summary(began, time.time_ns()))

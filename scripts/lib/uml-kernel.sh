@@ -13,6 +13,7 @@
 #
 # KASAN and Rust together want clang, so all of it is built with LLVM=1.
 
+UML_KERNELS=(debug native)
 # The tree's place inside the root file system, the same for building and using.
 UML_TREE=/usr/src/linux-uml
 UML_NEED_MB=3000
@@ -131,7 +132,7 @@ setup_uml() {
 			source_key >"$UML/tree.tmp/.mended"
 		fi
 		logged "$uml-config" "$uml kernel: configuring" configure_uml
-		logged "$uml-build" "$uml kernel: building (some 15 minutes of two CPUs, once)" compile_uml
+		logged "$uml-build" "$uml kernel: building (7 to 20 minutes of two CPUs, once)" compile_uml
 		logged "$uml-trim" "$uml kernel: trimming" trim_uml
 		mv "$UML/tree.tmp" "$UML/tree"
 		mv "$UML/modules.tmp" "$UML/modules"
@@ -172,8 +173,9 @@ setup_verb() {
 
 # need_kernel NAME: there is one of this name.
 need_kernel() {
-	case $1 in
-	stock | debug | native) ;;
-	*) die "no kernel '$1': stock, debug or native" ;;
-	esac
+	local kernel
+	for kernel in stock "${UML_KERNELS[@]}"; do
+		[[ $1 != "$kernel" ]] || return 0
+	done
+	die "no kernel '$1': one of stock ${UML_KERNELS[*]}"
 }

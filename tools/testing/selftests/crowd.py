@@ -91,8 +91,6 @@ def marks_for_more_rested_qps_than_are_asked_for_at_once_are_all_answered():
           f"{h2.counters()['np_cnp_sent'] - had} CNPs for {len(qpns)} marks, one a QP")
     took = time.monotonic() - started
     note(f"{len(qpns)} marks answered in {took:.1f} s")
-    for tool in tools:
-        tool.close()
 
 
 @case
