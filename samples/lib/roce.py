@@ -18,7 +18,7 @@ import time
 import zlib
 
 ROCE_PORT = 4791
-ECT0, CE = 2, 3
+NOT_ECT, ECT0, CE = 0, 2, 3
 
 ETH_IP, ETH_IP6, ETH_VLAN = 0x0800, 0x86DD, 0x8100
 
@@ -327,8 +327,10 @@ class Capture:
             self.socket.bind((device, 3))
 
     def read(self, wait=0.0):
-        """What came since the last read; wait for the first at most so long."""
+        """What came since the last read; wait for the first at most so long. What comes
+        meanwhile may be left to the next read: packets may come faster than they are read."""
         packets = []
+        end_ns = time.time_ns() + int(wait * 1e9)
         self.socket.settimeout(wait or 0.000001)
         while True:
             try:
@@ -348,6 +350,8 @@ class Capture:
             packet = Packet.read(data, time_ns, where[2] == PACKET_OUTGOING, tci)
             if packet:
                 packets.append(packet)
+            if time_ns > end_ns:
+                break
         _, drops = struct.unpack("II", self.socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
         if drops:
             raise Lost(f"the capture lost {drops} packets")
