@@ -5,8 +5,8 @@
  * involved but their form.
  *
  * In: `hook CPU SOURCE DESTINATION`, then a line for each measurement: "MILLISECONDS", and
- * up to four times "UDP_PORT FIRST_QPN COUNT": RC SENDs to that port, to COUNT QPNs from
- * FIRST_QPN on, in an order that jumps about; the kinds take turns, 32 packets each.
+ * up to four times "TOS UDP_PORT FIRST_QPN COUNT": RC SENDs with that TOS byte to that port, to
+ * COUNT QPNs from FIRST_QPN on, in an order that jumps about; the kinds take turns, 32 packets each.
  * Out: "ok NS ...", the time of a packet of each kind: the first quartile of its batches,
  * for whatever else the machine does only adds to it.
  */
@@ -44,7 +44,7 @@ static struct packet packets[BATCH];
 static struct iovec pieces[BATCH];
 static struct mmsghdr messages[BATCH];
 static struct kind {
-	unsigned int port, first, count, step, at;
+	unsigned int tos, port, first, count, step, at;
 	double times[MOST_BATCHES];
 } kinds[MOST_KINDS];
 
@@ -69,7 +69,6 @@ static void fill(const char *source, const char *dest)
 		struct packet *p = &packets[i];
 
 		p->version_ihl = 0x45;
-		p->tos = 2;
 		p->length = htons(sizeof(*p));
 		p->fragment = htons(0x4000);
 		p->ttl = 64;
@@ -107,6 +106,7 @@ static double batch(int fd, struct kind *kind)
 	double begin;
 
 	for (int i = 0; i < BATCH; i++) {
+		packets[i].tos = kind->tos;
 		packets[i].dest_port = htons(kind->port);
 		packets[i].dest_qp = htonl(kind->first + kind->at);
 		packets[i].psn = htonl(psn++ & 0xffffff);
@@ -145,7 +145,7 @@ static void measure(int fd, int kind_count, double ns)
 	printf("\n");
 }
 
-/* "PORT FIRST COUNT" ...; how many, or 0. */
+/* "TOS PORT FIRST COUNT" ...; how many, or 0. */
 static int read_kinds(const char *line)
 {
 	int n = 0, length;
@@ -153,7 +153,7 @@ static int read_kinds(const char *line)
 	for (; n < MOST_KINDS; n++, line += length) {
 		struct kind *kind = &kinds[n];
 
-		if (sscanf(line, "%u %u %u%n", &kind->port, &kind->first, &kind->count, &length) != 3)
+		if (sscanf(line, "%u %u %u %u%n", &kind->tos, &kind->port, &kind->first, &kind->count, &length) != 4)
 			break;
 		if (!kind->count)
 			return 0;

@@ -5,7 +5,7 @@ In a guest whose clock counts instructions (`scripts/lab run --icount --smp 1`: 
 one nanosecond) what a packet takes is how many instructions it takes: no cache, no
 neighbour and no frequency has a say, and two runs differ by a few. The way out: headers
 from a raw IP socket pass LOCAL_OUT as rxe's do (hook.c), to QPs that are limited, to one
-that is not, to another UDP port; they are dropped at the switch. The way in: frames of
+that is not, with ECT(0) and without, to another UDP port; they are dropped at the switch. The way in: frames of
 the peer pass LOCAL_IN, with and without a mark, for a real QP, and are dropped behind
 it, so that no answer of rxe's counts with them. Beside the module: an nftables rule and
 a tc/BPF program that match CE and count, and fq as the queue.
@@ -22,6 +22,7 @@ from many import FIRST_PEER_QPN, Hook, ManyQps
 from scale import COUNTS, OTHER_PORT, RATE, UNKNOWN_QPN, counts_of, limit_all
 
 BATCH = 32
+NOT_ECT = "not limited, Not-ECT"
 # Of the guest's time: so many instructions.
 SLICE_S = 0.05
 # Behind all hooks of interest, conntrack's confirmation among them.
@@ -42,8 +43,8 @@ class WayOut:
         self.rounds, self.hook = rounds, Hook(host, peer, 0)
 
     def measure(self, count=1):
-        kinds = {"limited": (roce.ROCE_PORT, FIRST_PEER_QPN, count), "not limited": (roce.ROCE_PORT, UNKNOWN_QPN, count),
-                 "another port": (OTHER_PORT, FIRST_PEER_QPN, count)}
+        kinds = {"limited": (roce.ECT0, roce.ROCE_PORT, FIRST_PEER_QPN, count), "not limited": (roce.ECT0, roce.ROCE_PORT, UNKNOWN_QPN, count),
+                 NOT_ECT: (roce.NOT_ECT, roce.ROCE_PORT, UNKNOWN_QPN, count), "another port": (roce.ECT0, OTHER_PORT, FIRST_PEER_QPN, count)}
         seen = [self.hook.ns(kinds.values(), SLICE_S) for _ in range(self.rounds)]
         return dict(zip(kinds, map(list, zip(*seen))))
 
@@ -84,7 +85,7 @@ def more(values, plain):
 
 def costs(report, key, seen, plain):
     """For each kind of packet how many more; kept as figures below `key`."""
-    return {kind: report.figure(f"{key}.{kind.replace(' ', '_')}", more(seen[kind], plain[kind])) for kind in plain}
+    return {kind: report.figure(f"{key}.{kind.replace(', ', '_').replace(' ', '_')}", more(seen[kind], plain[kind])) for kind in plain}
 
 
 def over(figure, other, **about):
@@ -138,7 +139,7 @@ def way_in(report, net, rounds):
 
 def way_out(report, net, rounds, counts):
     host, peer = net.hosts
-    table = report.table("The way out: instructions a packet more than without it", ["", "limited", "not limited", "another port", "limited: over 1 QP"])
+    table = report.table("The way out: instructions a packet more than without it", ["", "limited", "not limited", NOT_ECT, "another port", "limited: over 1 QP"])
     with scope():
         way, many = WayOut(host, peer, rounds), ManyQps(host, peer)
         variants = Variants([host])

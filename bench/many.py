@@ -60,6 +60,6 @@ class Hook(Program):
         super().__init__(host, compiled("hook.c"), str(cpu), host.ip, peer.ip)
 
     def ns(self, kinds, seconds):
-        """A packet's time of each (UDP port, first QPN, number of QPNs); they take turns."""
+        """A packet's time of each (TOS byte, UDP port, first QPN, number of QPNs); they take turns."""
         words = [word for kind in kinds for word in kind]
         return list(map(float, self.tell(round(seconds * 1000), *words)))

@@ -83,8 +83,8 @@ def limit_all(host, peer, qpns, seconds=120):
 def slices(hook, count, rounds, seconds):
     """For each round: ns a packet of the QPs, one of a QP that is not limited, and one to
     another port."""
-    kinds = {"limited": (roce.ROCE_PORT, FIRST_PEER_QPN, count), "other": (OTHER_PORT, FIRST_PEER_QPN, count),
-             "unlimited": (roce.ROCE_PORT, UNKNOWN_QPN, count)}
+    kinds = {"limited": (roce.ECT0, roce.ROCE_PORT, FIRST_PEER_QPN, count), "other": (roce.ECT0, OTHER_PORT, FIRST_PEER_QPN, count),
+             "unlimited": (roce.ECT0, roce.ROCE_PORT, UNKNOWN_QPN, count)}
     seen = {name: [] for name in kinds}
     for _ in range(rounds):
         for name, ns in zip(kinds, hook.ns(kinds.values(), seconds)):
