@@ -14,12 +14,13 @@ use crate::{
     knobs::{KnobId, KnobOwner, Knobs},
     latency::Latencies,
     linux::{
+        address_table::Entry,
         netdevice::{
             NetDevice, NetDeviceEvent, NetDeviceId, NetDeviceNotifier, NetDeviceRef, Rtnl,
         },
         netfilter::NetHooks,
         rdma::{IbDeviceHandle, IbDeviceRef, RdmaClient},
-        rhashtable::{Entry, ReadSide},
+        rhashtable::ReadSide,
     },
     np, rp,
     sysfs::{counters::PortCounters, knobs::Ecn},
@@ -33,11 +34,8 @@ use kernel::{
     sync::{new_mutex, rcu, Arc, ArcBorrow, Mutex},
 };
 
-/// The key of a device in [`Tables::devices`]: its net device.
-pub(crate) type DeviceKey = [u32; 2];
-
 /// A shared [`Device`], as its table holds it.
-pub(crate) type DeviceEntry = Entry<2, Device>;
+pub(crate) type DeviceEntry = Entry<Device>;
 
 /// An rxe device.
 #[pin_data]
@@ -84,23 +82,25 @@ impl Device {
     }
 }
 
-fn key(dev: NetDeviceId) -> DeviceKey {
-    let id = dev.as_u64();
-    [id as u32, (id >> 32) as u32]
+/// The rxe device of the net device itself.
+#[inline(always)]
+pub(crate) fn find_own<'a>(
+    tables: &'a Tables,
+    dev: &NetDeviceRef,
+    held: &'a impl ReadSide,
+) -> Option<ArcBorrow<'a, DeviceEntry>> {
+    tables.devices.get(dev.id().as_address(), held)
 }
 
 /// The rxe device that a packet on `dev` belongs to: that of the device itself
 /// or, for a VLAN device, of the device under it.
-#[inline(always)]
+#[inline]
 pub(crate) fn find<'a>(
     tables: &'a Tables,
     dev: &NetDeviceRef,
     held: &'a impl ReadSide,
 ) -> Option<ArcBorrow<'a, DeviceEntry>> {
-    if let Some(device) = tables.devices.get(&key(dev.id()), held) {
-        return Some(device);
-    }
-    tables.devices.get(&key(dev.vlan_real_dev()?.id()), held)
+    find_own(tables, dev, held).or_else(|| find_own(tables, dev.vlan_real_dev()?, held))
 }
 
 /// What sysfs needs to know of a device.
@@ -180,11 +180,7 @@ impl NetDeviceNotifier for Watcher {
         if event == NetDeviceEvent::Unregister {
             self.directories.remove(dev.id(), rtnl);
         }
-        let device = self
-            .tables
-            .devices
-            .get(&key(dev.id()), &rcu::read_lock())
-            .map(Arc::from);
+        let device = find_own(&self.tables, dev, &rcu::read_lock()).map(Arc::from);
         let Some(device): Option<Arc<DeviceEntry>> = device else {
             return;
         };
@@ -247,10 +243,10 @@ impl RdmaClient for Client {
         }
         let netdev = ib.netdev().ok_or(ENODEV)?;
         let number = self.tables.next_number.fetch_add(1, Ordering::Relaxed);
-        let key = key(netdev.id());
+        let address = netdev.id().as_address();
         let tables = self.tables.clone();
-        let (device, new) = self.tables.devices.get_or_insert(
-            key,
+        let device = self.tables.devices.insert(
+            address,
             try_pin_init!(Device {
                 tables,
                 number,
@@ -267,9 +263,6 @@ impl RdmaClient for Client {
             }? Error),
             GFP_KERNEL,
         )?;
-        if !new {
-            return Err(EEXIST);
-        }
         let bind = || {
             let owner = Arc::new(Owner(device.clone()), GFP_KERNEL)?;
             let files = debug::Files::new(&self.debug, name, device.clone())?;
@@ -319,10 +312,8 @@ impl RdmaClient for Client {
 
 /// Reads the speeds of links that changed. The worker's part; sleeps.
 pub(crate) fn read_line_rates(tables: &Tables) {
-    let stale = tables
-        .devices
-        .collect(|device| device.line_rate_stale.swap(false, Ordering::Relaxed));
-    for device in stale.iter().flatten() {
-        rp::read_line_rate(device, &Rtnl::lock());
+    let stale = |device: &DeviceEntry| device.line_rate_stale.swap(false, Ordering::Relaxed);
+    while let Some(device) = tables.devices.find(stale) {
+        rp::read_line_rate(&device, &Rtnl::lock());
     }
 }

@@ -32,13 +32,16 @@ const IPPROTO_UDP: u8 = 17;
 /// Offset and the more-fragments flag, in the IPv4 header.
 const FRAGMENT: u16 = 0x3fff;
 
+/// The bytes of a UDP header and a BTH.
+const ROCE_LEN: usize = UDP_LEN + BTH_LEN;
+
 /// What the first bytes of a packet say.
 enum Glance<'a> {
     /// A packet to UDP port 4791: its TOS byte and its BTH.
     Roce(u8, &'a [u8; BTH_LEN]),
     /// Something else.
     Other,
-    /// Options, extension headers, or headers in several pieces: [`Packet::parse`] tells.
+    /// Options, extension headers, or too few bytes in one piece: [`Packet::parse`] tells.
     Unclear,
 }
 
@@ -46,38 +49,35 @@ enum Glance<'a> {
 /// lengths; so the hooks are done with most packets at little cost.
 #[inline(always)]
 fn glance(skb: &SkBuff, family: Family) -> Glance<'_> {
-    let (tos, rest) = match family {
+    let (tos, roce): (u8, Option<&[u8; ROCE_LEN]>) = match family {
         Family::V4 => {
-            let Some((ip, rest)) = skb.linear().split_first_chunk::<IPV4_LEN>() else {
+            let Some(head) = skb.linear().first_chunk::<{ IPV4_LEN + ROCE_LEN }>() else {
                 return Glance::Unclear;
             };
-            if ip[9] != IPPROTO_UDP {
+            if head[9] != IPPROTO_UDP {
                 return Glance::Other;
             }
-            let fragment = u16::from_ne_bytes([ip[6], ip[7]]) & FRAGMENT.to_be() != 0;
-            if ip[0] != 0x45 || fragment {
+            let [high, low] = FRAGMENT.to_be_bytes();
+            if head[0] != 0x45 || head[6] & high != 0 || head[7] & low != 0 {
                 return Glance::Unclear;
             }
-            (ip[1], rest)
+            (head[1], head.last_chunk())
         }
         Family::V6 => {
-            let Some((ip, rest)) = skb.linear().split_first_chunk::<IPV6_LEN>() else {
+            let Some(head) = skb.linear().first_chunk::<{ IPV6_LEN + ROCE_LEN }>() else {
                 return Glance::Unclear;
             };
-            if ip[6] != IPPROTO_UDP {
+            if head[6] != IPPROTO_UDP {
                 return Glance::Unclear;
             }
-            (ip[0] << 4 | ip[1] >> 4, rest)
+            (head[0] << 4 | head[1] >> 4, head.last_chunk())
         }
     };
-    let Some((udp, rest)) = rest.split_first_chunk::<UDP_LEN>() else {
-        return Glance::Unclear;
-    };
-    if u16::from_be_bytes([udp[2], udp[3]]) != UDP_PORT {
-        return Glance::Other;
-    }
-    match rest.first_chunk() {
-        Some(bth) => Glance::Roce(tos, bth),
+    match roce {
+        Some(roce) if [roce[2], roce[3]] != UDP_PORT.to_be_bytes() => Glance::Other,
+        Some(roce) => roce
+            .last_chunk()
+            .map_or(Glance::Unclear, |bth| Glance::Roce(tos, bth)),
         None => Glance::Unclear,
     }
 }
@@ -250,10 +250,29 @@ impl<'a> Sending<'a> {
 }
 
 impl Tables {
-    /// A received packet that one look did not settle; whether it is used up.
+    /// Whether nothing is to be done about a received packet.
+    #[inline(always)]
+    fn is_usual(&self, tos: u8, bth: &[u8; BTH_LEN], state: &HookState) -> bool {
+        Ecn::from_tos(tos) != Ecn::Ce
+            && bth[0] != opcode::CNP
+            && state
+                .in_dev()
+                .is_some_and(|dev| self.seen.has(dev, Bth::parse(bth).dest_qp))
+    }
+
+    /// A received packet that one look did not settle.
     #[inline(never)]
-    fn received(&self, skb: &SkBuff, state: &HookState<'_>) -> bool {
-        let Some(packet) = Packet::parse(skb, state.family) else {
+    fn received(&self, skb: SkBuff, state: &HookState) -> Verdict {
+        if self.uses_up(&skb, state) {
+            Verdict::Stolen
+        } else {
+            Verdict::Accept(skb)
+        }
+    }
+
+    /// Does what a received packet is for; whether it is used up by that.
+    fn uses_up(&self, skb: &SkBuff, state: &HookState) -> bool {
+        let Some(packet) = Packet::parse(skb, state.family()) else {
             return false;
         };
         let Some(in_dev) = state.in_dev() else {
@@ -290,23 +309,42 @@ impl Tables {
         }
     }
 
-    /// The TOS byte that a packet must get which no flow could hold, if any; `None`: it takes
-    /// another look.
+    /// What a packet to be sent needs by its first bytes.
     #[inline(always)]
-    fn sent_idle(&self, tos: u8, bth: &[u8; BTH_LEN], state: &HookState<'_>) -> Option<Option<u8>> {
-        let opcode = opcode::info(bth[0])?;
-        if self.rp_flows.is_empty() && ect::is_settled(opcode.kind, tos) {
-            return Some(None);
+    fn need(&self, tos: u8, bth: &[u8; BTH_LEN], state: &HookState) -> Need {
+        let no_flows = self.rp_flows.is_empty();
+        if no_flows && Ecn::from_tos(tos) == Ecn::Ect0 {
+            return Need::Nothing;
         }
-        let device = device::find(self, state.out_dev()?, state)?;
-        let idle = !device.rp.has_flows() && Bth::parse(bth).dest_qp > QP1;
-        idle.then(|| ect::to_do(&device, opcode.kind, tos))
+        let Some(opcode) = opcode::info(bth[0]) else {
+            return Need::Look;
+        };
+        let settled = ect::is_settled(opcode.kind, tos);
+        if no_flows && settled {
+            return Need::Nothing;
+        }
+        let device = state
+            .out_dev()
+            .and_then(|dev| device::find_own(self, dev, state));
+        match device {
+            Some(device) if !device.rp.has_flows() && Bth::parse(bth).dest_qp > QP1 => {
+                if settled {
+                    Need::Nothing
+                } else if ect::is_rewriting(&device) {
+                    Need::Ect0(Ecn::Ect0.in_tos(tos))
+                } else {
+                    Need::Look
+                }
+            }
+            _ => Need::Look,
+        }
     }
 
     /// A packet to be sent that one look did not settle.
     #[inline(never)]
-    fn sent(&self, mut skb: SkBuff, state: &HookState<'_>) -> Verdict {
-        let seen = Packet::parse(&skb, state.family).and_then(|packet| {
+    fn sent(&self, mut skb: SkBuff, state: &HookState) -> Verdict {
+        let family = state.family();
+        let seen = Packet::parse(&skb, family).and_then(|packet| {
             let device = device::find(self, state.out_dev()?, state)?;
             let sending = Sending::parse(packet)?;
             Some((
@@ -318,7 +356,7 @@ impl Tables {
             return Verdict::Accept(skb);
         };
         if let Some(tos) = tos {
-            ect::set_tos(&mut skb, state.family, tos);
+            ect::set_tos(&mut skb, family, tos);
         }
         match leaving {
             Some(leaving) => rp::send(self, leaving, skb, state),
@@ -327,42 +365,43 @@ impl Tables {
     }
 }
 
+/// What a packet to be sent needs.
+enum Need {
+    /// Nothing: it goes on.
+    Nothing,
+    /// This TOS byte, and nothing else.
+    Ect0(u8),
+    /// Another look.
+    Look,
+}
+
 impl NetfilterHooks for Tables {
     #[inline(always)]
-    fn local_in(&self, skb: SkBuff, state: &HookState<'_>) -> Verdict {
-        match (glance(&skb, state.family), state.in_dev()) {
-            (Glance::Other, _) => return Verdict::Accept(skb),
-            (Glance::Roce(tos, bth), Some(in_dev))
-                if Ecn::from_tos(tos) != Ecn::Ce
-                    && bth[0] != opcode::CNP
-                    && self.seen.has(in_dev, Bth::parse(bth).dest_qp) =>
-            {
-                return Verdict::Accept(skb);
-            }
-            _ => {}
-        }
-        if self.received(&skb, state) {
-            Verdict::Stolen
-        } else {
-            Verdict::Accept(skb)
+    fn local_in(&self, skb: SkBuff, state: &HookState) -> Verdict {
+        match glance(&skb, state.family()) {
+            Glance::Other => Verdict::Accept(skb),
+            Glance::Roce(tos, bth) if self.is_usual(tos, bth, state) => Verdict::Accept(skb),
+            _ => self.received(skb, state),
         }
     }
 
     #[inline(always)]
-    fn local_out(&self, mut skb: SkBuff, state: &HookState<'_>) -> Verdict {
-        let idle = match glance(&skb, state.family) {
-            Glance::Other => return Verdict::Accept(skb),
-            Glance::Roce(tos, bth) => self.sent_idle(tos, bth, state),
-            Glance::Unclear => None,
+    fn local_out(&self, mut skb: SkBuff, state: &HookState) -> Verdict {
+        let family = state.family();
+        let need = match glance(&skb, family) {
+            Glance::Other => Need::Nothing,
+            Glance::Roce(tos, bth) => self.need(tos, bth, state),
+            Glance::Unclear => Need::Look,
         };
-        match idle {
-            Some(tos) => {
-                if let Some(tos) = tos {
-                    ect::set_tos(&mut skb, state.family, tos);
-                }
-                Verdict::Accept(skb)
-            }
-            None => self.sent(skb, state),
+        let settled = match need {
+            Need::Nothing => true,
+            Need::Ect0(tos) => ect::set_own_tos(&mut skb, family, tos),
+            Need::Look => false,
+        };
+        if settled {
+            Verdict::Accept(skb)
+        } else {
+            self.sent(skb, state)
         }
     }
 }

@@ -96,7 +96,7 @@ impl Seen {
     /// context is asked for a tick later.
     #[inline(always)]
     fn mark(&self, dev: &NetDeviceRef, qpn: u32) -> (u64, Option<&AtomicU64>) {
-        let dev = dev.id().as_u64() >> 10 & 0xff_ffff;
+        let dev = dev.id().as_address() as u64 >> 10 & 0xff_ffff;
         let tick = coarse_ticks::<SEEN_HZ>() & 0xffff;
         let slot = self.0.get((u64::from(qpn) ^ dev) as usize % Self::SLOTS);
         (u64::from(qpn) << 40 | dev << 16 | tick, slot)

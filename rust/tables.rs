@@ -10,6 +10,7 @@
 use crate::{
     device::{Device, DeviceEntry},
     linux::{
+        address_table::Table as AddressTable,
         hrtimer::now_ns,
         kthread::{impl_has_rt_worker, RtWorker},
         rhashtable::Table,
@@ -35,7 +36,7 @@ pub(crate) struct Tables {
     held_worker: RtWorker<Tables>,
     /// Devices, by net device.
     #[pin]
-    pub(crate) devices: Table<2, Device, true>,
+    pub(crate) devices: AddressTable<Device>,
     /// Contexts of QPs, by device and QPN.
     #[pin]
     pub(crate) qps: Table<2, Qp>,
@@ -80,7 +81,7 @@ impl Tables {
             try_pin_init!(Self {
                 worker <- Worker::new(c"rxe_cc"),
                 held_worker <- RtWorker::new(c"rxe_cc_held"),
-                devices <- Table::new(),
+                devices <- AddressTable::new(),
                 qps <- Table::new(),
                 flows <- Table::new(),
                 rp_flows <- Table::new(),
@@ -176,9 +177,9 @@ impl Tables {
         loop {
             self.queue.forget(|_| true);
             while self.remove_if(|_| true) {}
-            self.devices.for_each(|device| {
+            while let Some(device) = self.devices.find(|_| true) {
                 self.devices.remove(&device);
-            });
+            }
             // The timers of flows end with them, and with both the workers get no more
             // work; what a last run of theirs put into the tables goes in the next round.
             rcu::rcu_barrier();

@@ -17,6 +17,7 @@
 #include <linux/netfilter_ipv4.h>
 #include <linux/netfilter_ipv6.h>
 #include <linux/percpu.h>
+#include <linux/rculist.h>
 #include <linux/rhashtable.h>
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>

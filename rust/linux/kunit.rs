@@ -4,10 +4,16 @@
 //! the kernel itself says of them. The suites stand beside what they test.
 
 use super::{bindings, netdevice::NetDeviceRef, netfilter::HookState, skbuff::SkBuff};
-use core::ptr::NonNull;
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, Ordering},
+};
 use kernel::{
     prelude::*,
-    sync::rcu,
+    sync::{
+        rcu::{self, rcu_barrier},
+        Arc,
+    },
     time::{delay::fsleep, Delta},
 };
 
@@ -50,9 +56,11 @@ pub(crate) fn loopback() -> &'static NetDeviceRef {
 }
 
 /// Calls `f` with the state of a hook of IPv4 behind which nothing comes.
-pub(crate) fn at_hook<R>(f: impl FnOnce(&HookState<'_>) -> R) -> R {
-    let state = bindings::nf_hook_state::default();
-    f(&HookState::for_test(&state, &rcu::read_lock()))
+pub(crate) fn at_hook<R>(f: impl FnOnce(&HookState) -> R) -> R {
+    f(HookState::for_test(
+        &mut bindings::nf_hook_state::default(),
+        &rcu::read_lock(),
+    ))
 }
 
 /// Sleeps at least `ms` milliseconds.
@@ -69,4 +77,39 @@ pub(crate) fn comes_true(condition: impl Fn() -> bool) -> bool {
             false
         }
     })
+}
+
+/// How many of its [`Value`]s were dropped.
+pub(crate) struct Drops(Arc<AtomicU32>);
+
+/// A number, counted when it is dropped.
+pub(crate) struct Value(pub(crate) u32, Arc<AtomicU32>);
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drops {
+    /// None yet.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(Arc::new(AtomicU32::new(0), GFP_KERNEL)?))
+    }
+
+    /// A value of which this hears.
+    pub(crate) fn value(&self, value: u32) -> Value {
+        Value(value, self.0.clone())
+    }
+
+    /// As of now.
+    pub(crate) fn so_far(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// After all grace periods that have begun.
+    pub(crate) fn count(&self) -> u32 {
+        rcu_barrier();
+        self.so_far()
+    }
 }

@@ -6,6 +6,7 @@
 //! All `unsafe` of the module lives here; nothing above this room names
 //! `bindings`. Each file is shaped so that it could be proposed upstream.
 
+pub(crate) mod address_table;
 mod bindings;
 pub(crate) mod crc32;
 pub(crate) mod hrtimer;

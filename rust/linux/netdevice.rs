@@ -21,9 +21,9 @@ use kernel::{
 pub(crate) struct NetDeviceId(usize);
 
 impl NetDeviceId {
-    /// The identity as a number, to be part of a table's key.
-    pub(crate) fn as_u64(self) -> u64 {
-        self.0 as u64
+    /// The identity as a table's key.
+    pub(crate) fn as_address(self) -> usize {
+        self.0
     }
 }
 

@@ -32,25 +32,44 @@ pub(crate) enum Family {
 }
 
 /// Where a packet was met.
-pub(crate) struct HookState<'a> {
-    state: &'a bindings::nf_hook_state,
-    /// The IP version.
-    pub(crate) family: Family,
-}
+///
+/// # Invariants
+///
+/// The protocol family is that of an IP version. RCU is held as long as a reference lives.
+#[repr(transparent)]
+pub(crate) struct HookState(bindings::nf_hook_state);
 
 // SAFETY: Netfilter holds RCU while a hook runs, and a state is of one run only.
-unsafe impl ReadSide for HookState<'_> {}
+unsafe impl ReadSide for HookState {}
 
-impl<'a> HookState<'a> {
-    /// Where a packet of a test was met, which holds RCU as netfilter does.
+impl HookState {
+    /// # Safety
+    ///
+    /// `state` must satisfy the invariant for `'a`.
+    #[inline(always)]
+    unsafe fn from_raw<'a>(state: *const bindings::nf_hook_state) -> &'a Self {
+        // SAFETY: `Self` is transparent; the rest is the caller's promise.
+        unsafe { &*state.cast() }
+    }
+
+    /// Where a packet of a test was met, which holds RCU as netfilter does: in IPv4.
     #[cfg(CONFIG_KUNIT = "y")]
-    pub(super) fn for_test(
-        state: &'a bindings::nf_hook_state,
+    pub(super) fn for_test<'a>(
+        state: &'a mut bindings::nf_hook_state,
         _held: &'a kernel::sync::rcu::Guard,
-    ) -> Self {
-        Self {
-            state,
-            family: Family::V4,
+    ) -> &'a Self {
+        state.pf = bindings::NFPROTO_IPV4 as u8;
+        // SAFETY: Both hold by now.
+        unsafe { Self::from_raw(state) }
+    }
+
+    /// The IP version.
+    #[inline(always)]
+    pub(crate) fn family(&self) -> Family {
+        if u32::from(self.0.pf) == bindings::NFPROTO_IPV6 {
+            Family::V6
+        } else {
+            Family::V4
         }
     }
 
@@ -64,19 +83,19 @@ impl<'a> HookState<'a> {
             *mut bindings::sk_buff,
         ) -> core::ffi::c_int,
     > {
-        self.state.okfn
+        self.0.okfn
     }
 
     /// The device by which the packet came in (at LOCAL_IN).
-    pub(crate) fn in_dev(&self) -> Option<&'a NetDeviceRef> {
+    pub(crate) fn in_dev(&self) -> Option<&NetDeviceRef> {
         // SAFETY: A packet's device lives at least as long as the hook runs (RCU).
-        unsafe { NonNull::new(self.state.in_).map(|dev| NetDeviceRef::from_raw(dev.as_ptr())) }
+        unsafe { NonNull::new(self.0.in_).map(|dev| NetDeviceRef::from_raw(dev.as_ptr())) }
     }
 
     /// The device by which the packet goes out (at LOCAL_OUT).
-    pub(crate) fn out_dev(&self) -> Option<&'a NetDeviceRef> {
+    pub(crate) fn out_dev(&self) -> Option<&NetDeviceRef> {
         // SAFETY: As in `in_dev()`.
-        unsafe { NonNull::new(self.state.out).map(|dev| NetDeviceRef::from_raw(dev.as_ptr())) }
+        unsafe { NonNull::new(self.0.out).map(|dev| NetDeviceRef::from_raw(dev.as_ptr())) }
     }
 }
 
@@ -91,10 +110,10 @@ pub(crate) enum Verdict {
 /// The two hooks.
 pub(crate) trait NetfilterHooks: Send + Sync {
     /// A packet for this host, after all rules of a firewall. Softirq context.
-    fn local_in(&self, skb: SkBuff, state: &HookState<'_>) -> Verdict;
+    fn local_in(&self, skb: SkBuff, state: &HookState) -> Verdict;
 
     /// A packet of this host, after all rules of a firewall. Any context but hard interrupts.
-    fn local_out(&self, skb: SkBuff, state: &HookState<'_>) -> Verdict;
+    fn local_out(&self, skb: SkBuff, state: &HookState) -> Verdict;
 }
 
 /// The hooks of one namespace.
@@ -196,27 +215,24 @@ impl<T: NetfilterHooks> Registration<T> {
         data: *mut core::ffi::c_void,
         skb: *mut bindings::sk_buff,
         state: *const bindings::nf_hook_state,
-        hook: impl FnOnce(&T, SkBuff, &HookState<'_>) -> Verdict,
+        hook: impl FnOnce(&T, SkBuff, &HookState) -> Verdict,
     ) -> core::ffi::c_uint {
+        // SAFETY: A hook's argument.
+        let family = u32::from(unsafe { (*state).pf });
+        if family != bindings::NFPROTO_IPV4 && family != bindings::NFPROTO_IPV6 {
+            return bindings::NF_ACCEPT;
+        }
         // SAFETY: The data live until the hooks are unregistered and no longer running. The packet
         // is the hook's to judge until it returns; in the IP hooks its data begin at the network
-        // header.
+        // header. The state's invariant was checked, or is the contract.
         let (data, state, skb) = unsafe {
             (
                 &*data.cast::<T>(),
-                &*state,
+                HookState::from_raw(state),
                 SkBuff::from_raw(NonNull::new_unchecked(skb)),
             )
         };
-        let family = match u32::from(state.pf) {
-            bindings::NFPROTO_IPV4 => Family::V4,
-            bindings::NFPROTO_IPV6 => Family::V6,
-            _ => {
-                skb.into_raw();
-                return bindings::NF_ACCEPT;
-            }
-        };
-        match hook(data, skb, &HookState { state, family }) {
+        match hook(data, skb, state) {
             Verdict::Accept(skb) => {
                 skb.into_raw();
                 bindings::NF_ACCEPT

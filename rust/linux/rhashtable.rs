@@ -10,7 +10,13 @@
 //! C header: [`include/linux/rhashtable.h`](srctree/include/linux/rhashtable.h).
 
 use super::bindings;
-use core::{marker::PhantomData, mem, ops::Deref, ptr};
+use core::{
+    marker::PhantomData,
+    mem,
+    ops::Deref,
+    ptr,
+    sync::atomic::{AtomicI32, Ordering},
+};
 use kernel::{
     alloc::Flags,
     container_of,
@@ -67,35 +73,27 @@ impl<const W: usize, T> Deref for Entry<W, T> {
     }
 }
 
-/// A hash table with keys of `W` words. Keys that nobody outside the kernel chooses, addresses
-/// (`BY_ADDRESS`), have a hash that costs less and is not made to resist being attacked.
+/// A hash table with keys of `W` words.
 ///
 /// # Invariants
 ///
 /// `table` was initialised with the parameters of [`Table::PARAMS`]; each object in it is an
 /// [`Entry`] inside an [`Arc`], one reference of which belongs to the table.
 #[pin_data(PinnedDrop)]
-pub(crate) struct Table<const W: usize, T: Send + Sync, const BY_ADDRESS: bool = false> {
+pub(crate) struct Table<const W: usize, T: Send + Sync> {
     #[pin]
     table: Opaque<bindings::rhashtable>,
     _entries: PhantomData<Arc<Entry<W, T>>>,
 }
 
 // SAFETY: The C side locks for itself; the entries are `Send` and `Sync`.
-unsafe impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Send
-    for Table<W, T, BY_ADDRESS>
-{
-}
+unsafe impl<const W: usize, T: Send + Sync> Send for Table<W, T> {}
 // SAFETY: As above.
-unsafe impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Sync
-    for Table<W, T, BY_ADDRESS>
-{
-}
+unsafe impl<const W: usize, T: Send + Sync> Sync for Table<W, T> {}
 
-impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Table<W, T, BY_ADDRESS> {
+impl<const W: usize, T: Send + Sync> Table<W, T> {
     // The helper that looks entries up has these places built in.
     const AS_IN_C: () = {
-        assert!(!BY_ADDRESS || W * mem::size_of::<u32>() == mem::size_of::<u64>());
         assert!(
             mem::offset_of!(Entry<W, T>, head)
                 == mem::offset_of!(bindings::rxe_cc_table_entry, head)
@@ -114,11 +112,7 @@ impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Table<W, T, BY_ADDR
         min_size: 0,
         insecure_elasticity: false,
         automatic_shrinking: true,
-        hashfn: if BY_ADDRESS {
-            Some(bindings::rxe_cc_hash_address)
-        } else {
-            None
-        },
+        hashfn: None,
         obj_hashfn: None,
         obj_cmpfn: None,
     };
@@ -145,11 +139,7 @@ impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Table<W, T, BY_ADDR
         // SAFETY: The table is initialised; keys have the length that it was told.
         let found = unsafe {
             let key = ptr::from_ref(key).cast();
-            if BY_ADDRESS {
-                bindings::rxe_cc_rhashtable_lookup_address(self.table.get(), key)
-            } else {
-                bindings::rxe_cc_rhashtable_lookup(self.table.get(), key, W as u32)
-            }
+            bindings::rxe_cc_rhashtable_lookup(self.table.get(), key, W as u32)
         };
         if found.is_null() {
             return None;
@@ -280,9 +270,11 @@ impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Table<W, T, BY_ADDR
     }
 
     /// Whether the table has no entry.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // SAFETY: The table is initialised.
-        unsafe { bindings::rxe_cc_rhashtable_nelems(self.table.get()) == 0 }
+        // SAFETY: The table is initialised; C counts its entries in an `atomic_t`.
+        let entries = unsafe { AtomicI32::from_ptr(&raw mut (*self.table.get()).nelems.counter) };
+        entries.load(Ordering::Relaxed) == 0
     }
 
     /// # Safety
@@ -310,9 +302,7 @@ impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> Table<W, T, BY_ADDR
 }
 
 #[pinned_drop]
-impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> PinnedDrop
-    for Table<W, T, BY_ADDRESS>
-{
+impl<const W: usize, T: Send + Sync> PinnedDrop for Table<W, T> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: Exclusive access, so no reader is left; what is still in the table is released
         // here, what was removed before by the callbacks that the barrier waits for.
@@ -330,44 +320,29 @@ impl<const W: usize, T: Send + Sync, const BY_ADDRESS: bool> PinnedDrop
 #[kunit_tests(rxe_cc_rhashtable)]
 mod tests {
     use super::*;
-    use core::sync::atomic::{AtomicU32, Ordering};
-
-    /// Counts its drops.
-    struct Value(u32, Arc<AtomicU32>);
-
-    impl Drop for Value {
-        fn drop(&mut self) {
-            self.1.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::linux::kunit::{Drops, Value};
 
     struct Fixture {
         table: Pin<KBox<Table<3, Value>>>,
-        drops: Arc<AtomicU32>,
+        drops: Drops,
     }
 
     impl Fixture {
         fn new() -> Result<Self> {
             Ok(Self {
                 table: KBox::pin_init(Table::new(), GFP_KERNEL)?,
-                drops: Arc::new(AtomicU32::new(0), GFP_KERNEL)?,
+                drops: Drops::new()?,
             })
         }
 
         fn insert(&self, key: [u32; 3], value: u32) -> Result<(Arc<Entry<3, Value>>, bool)> {
-            let value = Value(value, self.drops.clone());
+            let value = self.drops.value(value);
             self.table.get_or_insert(key, Ok(value), GFP_KERNEL)
         }
 
         fn value(&self, key: [u32; 3]) -> Option<u32> {
             let guard = rcu::read_lock();
             self.table.get(&key, &guard).map(|entry| entry.0)
-        }
-
-        /// After all grace periods that have begun.
-        fn drops(&self) -> u32 {
-            rcu_barrier();
-            self.drops.load(Ordering::Relaxed)
         }
     }
 
@@ -382,7 +357,7 @@ mod tests {
         assert!(!new);
         assert_eq!(second.0, 10);
         assert!(core::ptr::eq(&*first, &*second));
-        assert_eq!(t.drops(), 1);
+        assert_eq!(t.drops.count(), 1);
         // A key that differs in one word is another.
         for key in [[0, 2, 3], [1, 0, 3], [1, 2, 0]] {
             assert!(t.value(key).is_none());
@@ -392,8 +367,8 @@ mod tests {
     }
 
     /// Some lengths of a key have code of their own.
-    fn found_by_all_words_of_its_key<const W: usize, const BY_ADDRESS: bool>() -> Result {
-        let table = KBox::pin_init(Table::<W, u32, BY_ADDRESS>::new(), GFP_KERNEL)?;
+    fn found_by_all_words_of_its_key<const W: usize>() -> Result {
+        let table = KBox::pin_init(Table::<W, u32>::new(), GFP_KERNEL)?;
         for n in 0..100 {
             let key = core::array::from_fn(|i| n * W as u32 + i as u32);
             table.get_or_insert(key, Ok(n), GFP_KERNEL)?;
@@ -413,11 +388,10 @@ mod tests {
 
     #[test]
     fn a_key_of_any_length_is_found_by_all_its_words() -> Result {
-        found_by_all_words_of_its_key::<2, true>()?;
-        found_by_all_words_of_its_key::<2, false>()?;
-        found_by_all_words_of_its_key::<5, false>()?;
-        found_by_all_words_of_its_key::<6, false>()?;
-        found_by_all_words_of_its_key::<7, false>()
+        found_by_all_words_of_its_key::<2>()?;
+        found_by_all_words_of_its_key::<5>()?;
+        found_by_all_words_of_its_key::<6>()?;
+        found_by_all_words_of_its_key::<7>()
     }
 
     #[test]
@@ -431,10 +405,10 @@ mod tests {
         assert!(t.insert([7, 7, 7], 71)?.1);
         assert!(!t.table.remove(&entry));
         assert_eq!(t.value([7, 7, 7]), Some(71));
-        assert_eq!(t.drops(), 0);
+        assert_eq!(t.drops.count(), 0);
         assert_eq!(entry.0, 70);
         drop(entry);
-        assert_eq!(t.drops(), 1);
+        assert_eq!(t.drops.count(), 1);
         Ok(())
     }
 
@@ -448,9 +422,9 @@ mod tests {
         };
         assert!(t.table.remove(&entry));
         assert_eq!(entry.0, 11);
-        assert_eq!(t.drops.load(Ordering::Relaxed), 0);
+        assert_eq!(t.drops.so_far(), 0);
         drop(guard);
-        assert_eq!(t.drops(), 1);
+        assert_eq!(t.drops.count(), 1);
         Ok(())
     }
 
@@ -473,13 +447,13 @@ mod tests {
             assert!(t.table.remove(entry));
         }
         drop(odd);
-        assert_eq!(t.drops(), COUNT / 2);
+        assert_eq!(t.drops.count(), COUNT / 2);
         let mut left = 0;
         t.table.for_each(|_| left += 1);
         assert_eq!(left, COUNT / 2);
         let Fixture { table, drops } = t;
         drop(table);
-        assert_eq!(drops.load(Ordering::Relaxed), COUNT);
+        assert_eq!(drops.so_far(), COUNT);
         Ok(())
     }
 }

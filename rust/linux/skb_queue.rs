@@ -109,7 +109,7 @@ impl<N: Copy> SkbQueue<N> {
     }
 
     /// Adds a packet from the output hook at the end.
-    pub(crate) fn push(&mut self, skb: SkBuff, state: &HookState<'_>, note: N) {
+    pub(crate) fn push(&mut self, skb: SkBuff, state: &HookState, note: N) {
         self.truesize = self.truesize.saturating_add(skb.truesize());
         self.len += 1;
         let skb = skb.into_raw();

@@ -109,6 +109,20 @@ impl SkBuff {
         Some(())
     }
 
+    /// The first `N` bytes from the network header, to be changed where they are; `None` when
+    /// they are shared with another buffer, or not in one piece.
+    #[inline(always)]
+    pub(crate) fn own_head_mut<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
+        // SAFETY: Valid by the invariant. Memory that no other buffer shares is the buffer's own.
+        unsafe {
+            let skb = self.as_ptr();
+            if self.linear().len() < N || (*skb).cloned() != 0 {
+                return None;
+            }
+            Some(&mut *(*skb).data.cast::<[u8; N]>())
+        }
+    }
+
     /// The first `N` bytes from the network header, made private to this buffer so
     /// that they may be changed; `None` without memory, or past the end.
     pub(crate) fn head_mut<const N: usize>(&mut self) -> Option<&mut [u8; N]> {

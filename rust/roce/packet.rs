@@ -161,6 +161,7 @@ pub struct Bth {
 impl Bth {
     const FECN: u8 = 0x80;
     const BECN: u8 = 0x40;
+    const LOW24: u32 = 0xff_ffff;
 
     /// Reads a header. Every twelve bytes are one.
     pub const fn parse(bytes: &[u8; BTH_LEN]) -> Self {
@@ -175,10 +176,11 @@ impl Bth {
             fecn: resv8a & Self::FECN != 0,
             becn: resv8a & Self::BECN != 0,
             resv8a,
-            dest_qp: u32::from_be_bytes([0, q0, q1, q2]),
+            // Whole words, each loaded at once.
+            dest_qp: u32::from_be_bytes([resv8a, q0, q1, q2]) & Self::LOW24,
             ack_req: ack & 0x80 != 0,
             resv7: ack & 0x7f,
-            psn: u32::from_be_bytes([0, s0, s1, s2]),
+            psn: u32::from_be_bytes([ack, s0, s1, s2]) & Self::LOW24,
         }
     }
 

@@ -405,7 +405,7 @@ impl Flow {
     }
 
     /// A packet of this flow wants to leave.
-    pub(super) fn send(&self, sent: Sent, state: &HookState<'_>) -> Verdict {
+    pub(super) fn send(&self, sent: Sent, state: &HookState) -> Verdict {
         let device = self.device();
         let Sent {
             mut skb,

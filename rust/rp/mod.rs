@@ -176,12 +176,7 @@ pub(crate) fn leaving(device: &Device, sending: &Sending<'_>) -> Option<Leaving>
 }
 
 /// Sends a packet by its flow's rate, if it has a flow.
-pub(crate) fn send(
-    tables: &Tables,
-    leaving: Leaving,
-    skb: SkBuff,
-    state: &HookState<'_>,
-) -> Verdict {
+pub(crate) fn send(tables: &Tables, leaving: Leaving, skb: SkBuff, state: &HookState) -> Verdict {
     match tables.rp_flows.get_whole(&leaving.key, state) {
         Some(flow) => flow.send(
             flow::Sent {

@@ -128,7 +128,7 @@ impl Held {
         &mut self,
         direction: Direction,
         skb: SkBuff,
-        state: &HookState<'_>,
+        state: &HookState,
         note: Note,
     ) {
         let line = self.line_mut(direction);

@@ -9,6 +9,7 @@
 #include "kunit.c"
 #include "netdevice.c"
 #include "percpu.c"
+#include "rculist.c"
 #include "rdma.c"
 #include "rhashtable.c"
 #include "route.c"

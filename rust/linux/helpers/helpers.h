@@ -74,6 +74,10 @@ int rxe_cc_ring_doorbell(struct ib_qp *qp);
 bool rxe_cc_ib_device_try_get(struct ib_device *dev);
 struct ib_qp *rxe_cc_restrack_to_qp(struct rdma_restrack_entry *res);
 
+/* lists that RCU's readers walk */
+void rxe_cc_hlist_add(struct hlist_node *node, struct hlist_head *head);
+void rxe_cc_hlist_del(struct hlist_node *node);
+
 /* rhashtable: parameters are those that the table was made with */
 /* How an object of a table begins; its key has `words` words. */
 struct rxe_cc_table_entry {
@@ -83,13 +87,10 @@ struct rxe_cc_table_entry {
 };
 void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key,
 			       unsigned int words);
-void *rxe_cc_rhashtable_lookup_address(struct rhashtable *ht, const void *key);
-u32 rxe_cc_hash_address(const void *key, u32 len, u32 seed);
 void rxe_cc_prefetch(const void *object, size_t size);
 void *rxe_cc_rhashtable_lookup_get_insert(struct rhashtable *ht,
 					  struct rhash_head *obj);
 int rxe_cc_rhashtable_remove(struct rhashtable *ht, struct rhash_head *obj);
-unsigned int rxe_cc_rhashtable_nelems(struct rhashtable *ht);
 int rxe_cc_rhashtable_init(struct rhashtable *ht,
 			   const struct rhashtable_params *params);
 

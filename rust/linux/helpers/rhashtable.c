@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 /* Of a constant length a key is hashed and compared without calls and loops. */
-#define LOOKUP(name, words, hash)					\
+#define LOOKUP(words)							\
 static __always_inline int						\
-differs_##name(struct rhashtable_compare_arg *arg, const void *obj)	\
+differs_##words(struct rhashtable_compare_arg *arg, const void *obj)	\
 {									\
 	const struct rxe_cc_table_entry *entry = obj;			\
 									\
@@ -11,35 +11,22 @@ differs_##name(struct rhashtable_compare_arg *arg, const void *obj)	\
 		      (words) * sizeof(u32)) != 0;			\
 }									\
 									\
-static void *find_##name(struct rhashtable *ht, const void *key)	\
+static void *find_##words(struct rhashtable *ht, const void *key)	\
 {									\
 	const struct rhashtable_params params = {			\
 		.key_len = (words) * sizeof(u32),			\
 		.key_offset = offsetof(struct rxe_cc_table_entry, key),	\
 		.head_offset = offsetof(struct rxe_cc_table_entry, head), \
 		.automatic_shrinking = true,				\
-		.hashfn = (hash),					\
-		.obj_cmpfn = differs_##name,				\
+		.obj_cmpfn = differs_##words,				\
 	};								\
 									\
 	return rhashtable_lookup(ht, key, params);			\
 }
 
-/* For keys that nobody outside the kernel chooses. */
-u32 rxe_cc_hash_address(const void *key, u32 len, u32 seed)
-{
-	return hash_64(get_unaligned((const u64 *)key), 32);
-}
-
-LOOKUP(address, 2, rxe_cc_hash_address)
-LOOKUP(2, 2, NULL)
-LOOKUP(6, 6, NULL)
-LOOKUP(7, 7, NULL)
-
-void *rxe_cc_rhashtable_lookup_address(struct rhashtable *ht, const void *key)
-{
-	return find_address(ht, key);
-}
+LOOKUP(2)
+LOOKUP(6)
+LOOKUP(7)
 
 void *rxe_cc_rhashtable_lookup(struct rhashtable *ht, const void *key,
 			       unsigned int words)
@@ -79,9 +66,4 @@ int rxe_cc_rhashtable_init(struct rhashtable *ht,
 			   const struct rhashtable_params *params)
 {
 	return rhashtable_init(ht, params);
-}
-
-unsigned int rxe_cc_rhashtable_nelems(struct rhashtable *ht)
-{
-	return atomic_read(&ht->nelems);
 }
