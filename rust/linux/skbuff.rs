@@ -314,6 +314,21 @@ mod tests {
     }
 
     #[test]
+    fn a_head_is_changed_in_place_only_if_it_is_the_packets_own() -> Result {
+        for linear in LINEAR {
+            let mut skb = packet(&pattern::<LEN>(), linear)?;
+            let own = skb.own_head_mut::<40>().map(|head| head[33] ^= 0xff);
+            assert_eq!(own.is_some(), linear >= 40);
+            let changed = if own.is_some() { 0xff } else { 0 };
+            assert_eq!(skb.read::<1>(33), Some([pattern::<LEN>()[33] ^ changed]));
+            let mut other = clone(&skb)?;
+            assert!(skb.own_head_mut::<1>().is_none());
+            assert!(other.own_head_mut::<1>().is_none());
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_head_longer_than_the_packet_is_refused() -> Result {
         let mut skb = packet(&pattern::<39>(), 39)?;
         assert!(skb.head_mut::<40>().is_none());
