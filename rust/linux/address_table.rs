@@ -147,11 +147,10 @@ impl<T: Send + Sync> Table<T> {
     /// An entry that is `wanted`.
     pub(crate) fn find(&self, mut wanted: impl FnMut(&Entry<T>) -> bool) -> Option<Arc<Entry<T>>> {
         let _guard = rcu::read_lock();
-        // SAFETY: Buckets of this table; RCU is held until there is a reference.
-        let found = self
-            .buckets
-            .iter()
-            .find_map(|bucket| unsafe { Self::first(bucket.get(), &mut wanted) });
+        let found = self.buckets.iter().find_map(|bucket| {
+            // SAFETY: A bucket of this table; RCU is held until there is a reference.
+            unsafe { Self::first(bucket.get(), &mut wanted) }
+        });
         found.map(Arc::from)
     }
 

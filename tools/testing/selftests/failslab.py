@@ -127,10 +127,15 @@ def traffic_goes_on_while_allocations_fail_at_random():
     rp.fix_rate(h1, 20)
     h2.set(min_time_between_cnps=0)
     changes = Change(h1), Change(h2)
+    wanted = ("rp_cnp_no_memory", "rp_cnp_handled"), ("np_cnp_send_failed", "np_cnp_sent")
+
+    def missing():
+        return [name for change, names in zip(changes, wanted) for name in names if not change.now().get(name)]
     only_the_modules()
     put("probability", 40)
     started = time.monotonic()
-    while time.monotonic() - started < (60 if load.LONG else 10):
+    # Some time, and where the machine is slow for long enough to see all there is to see.
+    while (took := time.monotonic() - started) < (60 if load.LONG else 10) or took < 90 and missing():
         pairs = Pairs(h1, h2, 4)
         rp.send_cnps(h1, h2, pairs.ours, 3)
         for qp in pairs.theirs:
@@ -144,13 +149,9 @@ def traffic_goes_on_while_allocations_fail_at_random():
         pairs.close()
     put("probability", 0)
     time.sleep(0.5)
-    sender, receiver = (change.now() for change in changes)
-    note(f"RP: {sender}")
-    note(f"NP: {receiver}")
-    check(receiver.get("np_cnp_send_failed", 0) > 0, "no CNP found no memory")
-    check(receiver.get("np_cnp_sent", 0) > 0, "no CNP was sent at all")
-    check(sender.get("rp_cnp_no_memory", 0) > 0, "no flow found no memory")
-    check(sender.get("rp_cnp_handled", 0) > 0, "no CNP was handled at all")
+    for end, change in zip(("RP", "NP"), changes):
+        note(f"{end}: {change.now()}")
+    equal(missing(), [], "what never happened")
 
 
 @case

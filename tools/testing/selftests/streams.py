@@ -85,8 +85,8 @@ def red_in_front_of_a_slow_link_marks_and_nothing_is_lost():
     ce, cnps = m.finish()[h2]
     marked = net.marked(h2.name)
     equal(ce, marked, "CE at the receiver and marks that RED counts")
-    check(ce > 500, f"only {ce} marks")
-    check(cnps > 100, f"only {cnps} CNPs")
+    check(ce > 100, f"only {ce} marks")
+    check(cnps > 50, f"only {cnps} CNPs")
 
 
 @case
