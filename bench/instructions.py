@@ -5,10 +5,10 @@ In a guest whose clock counts instructions (`scripts/lab run --icount --smp 1`: 
 one nanosecond) what a packet takes is how many instructions it takes: no cache, no
 neighbour and no frequency has a say, and two runs differ by a few. The way out: headers
 from a raw IP socket pass LOCAL_OUT as rxe's do (hook.c), to QPs that are limited, to one
-that is not, with ECT(0) and without, to another UDP port; they are dropped at the switch. The way in: frames of
-the peer pass LOCAL_IN, with and without a mark, for a real QP, and are dropped behind
-it, so that no answer of rxe's counts with them. Beside the module: an nftables rule and
-a tc/BPF program that match CE and count, and fq as the queue.
+that is not, with ECT(0) and without, to another UDP port; they are dropped at the
+switch. The way in: frames of the peer pass LOCAL_IN, with and without a mark, for a real
+QP, and are dropped behind it, so that no answer of rxe's counts with them. Beside the
+module: an nftables rule and a tc/BPF program that match CE and count, and fq as the queue.
 """
 import statistics
 import time

@@ -81,12 +81,13 @@ def red_in_front_of_a_slow_link_marks_and_nothing_is_lost():
     # Well below what a machine with other things to do sends.
     net.port("h2", "--rate", "20mbit", "--mark", "red")
     m = Measured()
-    stream("-s", "65536", "-n", "100")
+    # Where the sender hardly keeps the queue filled, a packet in twenty is marked.
+    stream("-s", "65536", "-n", "300")
     ce, cnps = m.finish()[h2]
     marked = net.marked(h2.name)
     equal(ce, marked, "CE at the receiver and marks that RED counts")
-    check(ce > 100, f"only {ce} marks")
-    check(cnps > 50, f"only {cnps} CNPs")
+    check(ce > 500, f"only {ce} marks")
+    check(cnps > 100, f"only {cnps} CNPs")
 
 
 @case
