@@ -161,7 +161,6 @@ pub struct Bth {
 impl Bth {
     const FECN: u8 = 0x80;
     const BECN: u8 = 0x40;
-    const LOW24: u32 = 0xff_ffff;
 
     /// Reads a header. Every twelve bytes are one.
     pub const fn parse(bytes: &[u8; BTH_LEN]) -> Self {
@@ -177,10 +176,10 @@ impl Bth {
             becn: resv8a & Self::BECN != 0,
             resv8a,
             // Whole words, each loaded at once.
-            dest_qp: u32::from_be_bytes([resv8a, q0, q1, q2]) & Self::LOW24,
+            dest_qp: u32::from_be_bytes([resv8a, q0, q1, q2]) & QPN_MASK,
             ack_req: ack & 0x80 != 0,
             resv7: ack & 0x7f,
-            psn: u32::from_be_bytes([ack, s0, s1, s2]) & Self::LOW24,
+            psn: u32::from_be_bytes([ack, s0, s1, s2]) & PSN_MASK,
         }
     }
 
