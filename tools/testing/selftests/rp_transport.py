@@ -47,17 +47,21 @@ def no_repeats(mbps, count, seconds, kind="write", **options):
     started = time.monotonic()
     pairs.post(kind, number, size)
     time.sleep(min(1, seconds / 2))
+    # A slow machine may not have sent that much yet.
+    wait_until(lambda: host.counters()["rp_held_packets"] > 16 * count, 0 if kind == "read" else seconds)
     held = host.counters()["rp_held_packets"]
     pairs.finish(int(seconds * 4 + 20))
     took = time.monotonic() - started
     got = repeats.now()
     what = f"{count} QPs at {mbps} Mb/s, {kind}"
-    note(f"{what}: {took:.1f} s for {seconds}, {held} held after a second, retransmissions {got or 'none'}, out of order {repeats.out_of_order()}")
-    check(held > 16 * count or kind == "read", f"{what}: only {held} packets are held")
+    note(f"{what}: {took:.1f} s for {seconds}, {held} held early on, retransmissions {got or 'none'}, out of order {repeats.out_of_order()}")
+    check(held or kind == "read", f"{what}: nothing is held")
     # Each stall may cost each QP an ack timeout, not more, and a few may go unseen:
     # without the doorbell there are some 90.
     retries, excused = got.get(f"{pairs.a.name} completer_retry_err", 0), (rp.stalls.episodes() + 10) * count
     check(retries <= excused, f"{what}: {retries} ack timeouts, stalls explain {excused}")
+    # Retransmissions that a slow machine brings about take the place of what is held.
+    check_time(held > 16 * count or kind == "read", f"{what}: only {held} packets are held")
     check_time(not repeats.out_of_order(), f"{what}: {repeats.out_of_order()} packets were overtaken")
     check_time(not got, f"{what}: {got}")
     check_time(took < seconds * 1.25 + 1, f"{what}: took {took:.1f} s instead of {seconds}")
